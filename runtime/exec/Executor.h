@@ -1,0 +1,33 @@
+// Walks a plan's steps on the CPU. One arena, allocated once; no look-up and no allocation in run() after its first call.
+#pragma once
+#include "runtime/plan/Plan.h"
+
+namespace recast {
+
+class Executor {
+public:
+  /// Prepares every kernel of the plan and allocates the arena. The plan must outlive the executor.
+  static Result<std::unique_ptr<Executor>> create(const Plan &plan, bool referenceOnly = false);
+  ~Executor();
+
+  const Plan &plan() const;
+  /// The memory of a buffer; inputs and state are written through this before run().
+  TensorRef tensor(int buffer) const;
+  /// The buffer called `name` among the graph's inputs, state and outputs; -1 if there is none.
+  int find(std::string_view name) const;
+
+  /// One execution: runs all steps, then copies the outputs that update state into it. On an error no state has changed.
+  Status run();
+
+  size_t arenaBytes() const; ///< Bytes really allocated for the arena.
+
+  /// Called around each step with its index, where set (profiling).
+  std::function<void(size_t step, bool begin)> observer;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+  explicit Executor(std::unique_ptr<Impl> impl);
+};
+
+} // namespace recast

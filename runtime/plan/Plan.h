@@ -1,0 +1,61 @@
+// A compiled graph: what runs, in which order, on which buffers. Links neither MLIR nor ONNX.
+#pragma once
+#include "runtime/kernels/Kernel.h"
+#include <map>
+
+namespace recast {
+
+/// Where a buffer's memory comes from.
+enum class Place : uint8_t {
+  Absent,   ///< An optional input or output that is not there.
+  Arena,    ///< At `offset` of the arena: activations, gradients, new state, and outputs.
+  Constant, ///< Read-only: initializers that are no state, folded values.
+  Input,    ///< The batch: owned by the executor, filled by the caller.
+  State,    ///< A state input: owned by the executor, kept from step to step.
+};
+
+struct Buffer {
+  std::string name; ///< The ONNX value's name.
+  TensorType type;
+  Place place = Place::Absent;
+  size_t offset = 0; ///< In the arena.
+};
+
+/// Reads `inputs`, writes `outputs`: indices into Plan::buffers.
+struct Step {
+  StepSpec spec;
+  std::string library; ///< The kernel list entry that was chosen.
+  std::vector<std::string> refusals;
+  std::vector<int> inputs, outputs;
+  size_t workspaceOffset = 0, workspaceBytes = 0; ///< In the arena.
+};
+
+/// A graph output; `updates` is the index of the state buffer that it becomes after the step, or -1.
+struct Output {
+  std::string name;
+  int buffer = -1;
+  int updates = -1;
+};
+
+/// Bytes of constants and initial state: either owned, or a view into a mapped file that the plan keeps alive.
+struct Data {
+  const void *bytes = nullptr;
+  std::shared_ptr<const void> owner;
+};
+
+struct Plan {
+  std::vector<Buffer> buffers;
+  std::vector<Step> steps;
+  std::vector<int> inputs;       ///< Buffers with Place::Input, in the graph's order.
+  std::vector<Output> outputs;   ///< In the graph's order.
+  std::map<int, Data> data;      ///< Constant buffers, and the initial values of state buffers.
+  size_t arenaBytes = 0;         ///< The figure that is predicted and allocated.
+  std::map<std::string, std::string> metadata; ///< The model's metadata_props.
+
+  size_t bytesAt(Place place) const;
+};
+
+/// The plan as text: one line a step (`--explain`).
+std::string print(const Plan &plan);
+
+} // namespace recast
