@@ -1,0 +1,51 @@
+# recast_library(NAME [MLIR] [DEPENDS target...] [LINK library...]): a library of every .cpp beside the CMakeLists.txt.
+#
+# DEPENDS names recast's own libraries and is checked against the layering: ir links neither passes nor runtime, and
+# passes and runtime do not link each other. MLIR adds the headers and the shared MLIR and LLVM libraries.
+add_library(recast_flags INTERFACE)
+target_compile_options(recast_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter)
+if(RECAST_SANITIZE)
+  target_compile_options(recast_flags INTERFACE -fsanitize=address,undefined -fno-sanitize=vptr -fno-omit-frame-pointer)
+  target_link_options(recast_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+add_library(recast_mlir INTERFACE)
+target_include_directories(recast_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
+target_link_directories(recast_mlir INTERFACE ${LLVM_LIBRARY_DIR})
+target_link_libraries(recast_mlir INTERFACE MLIR LLVM-22)
+
+function(recast_layer out target)
+  string(REGEX MATCH "^recast_(ir|passes|runtime)" match ${target})
+  set(${out} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+endfunction()
+
+function(recast_check_layering name)
+  recast_layer(from ${name})
+  foreach(dependency ${ARGN})
+    recast_layer(to ${dependency})
+    if(("${from}" STREQUAL "ir" AND "${to}" MATCHES "passes|runtime") OR
+       ("${from}" STREQUAL "passes" AND "${to}" STREQUAL "runtime") OR
+       ("${from}" STREQUAL "runtime" AND "${to}" STREQUAL "passes"))
+      message(FATAL_ERROR "layering: ${name} must not depend on ${dependency}")
+    endif()
+  endforeach()
+endfunction()
+
+function(recast_library name)
+  cmake_parse_arguments(ARG "MLIR" "" "DEPENDS;LINK;SOURCES" ${ARGN})
+  recast_check_layering(${name} ${ARG_DEPENDS})
+  if(NOT ARG_SOURCES)
+    file(GLOB ARG_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  endif()
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK} PRIVATE recast_flags)
+  if(ARG_MLIR)
+    target_link_libraries(${name} PUBLIC recast_mlir)
+  endif()
+endfunction()
+
+function(recast_tool name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} recast_flags)
+endfunction()

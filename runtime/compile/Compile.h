@@ -1,0 +1,43 @@
+// From a model file to a Plan: binds sizes, infers types, folds constants, orders, chooses kernels, places buffers.
+#pragma once
+#include "runtime/plan/Plan.h"
+#include <map>
+#include <string>
+
+namespace recast {
+
+struct CompileOptions {
+  /// Values of symbolic dimensions ("batch" -> 32).
+  std::map<std::string, int64_t> dims;
+  /// Types of graph inputs, where the caller knows them (from the data): they bind the symbols that the graph's input
+  /// shapes name. Names are the graph's input names.
+  std::map<std::string, TensorType> inputs;
+  bool referenceOnly = false;
+};
+
+/// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.
+struct InputInfo {
+  std::string name;
+  TensorType type;
+  std::vector<std::string> symbols; ///< One per dimension.
+  bool isState = false;
+};
+
+/// A loaded model: what a runner must know before it can bind sizes.
+class Model {
+public:
+  /// Reads .onnx, .onnxtxt or .mlir; "-" is standard input.
+  static Result<std::unique_ptr<Model>> load(const std::string &path);
+  ~Model();
+  const std::vector<InputInfo> &inputs() const;
+  const std::vector<std::string> &outputs() const;
+  /// Compiles for one binding of sizes. The plan keeps alive what it needs of the model.
+  Result<std::unique_ptr<Plan>> compile(const CompileOptions &options) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+};
+
+} // namespace recast
