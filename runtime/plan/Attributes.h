@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -29,6 +30,18 @@ public:
   }
   std::vector<float> getFloats(std::string_view name, std::vector<float> fallback = {}) const {
     return get<std::vector<float>>(name, std::move(fallback));
+  }
+
+  /// Views into the attributes' own storage: no copy. Empty where absent.
+  std::span<const int64_t> intsView(std::string_view name) const {
+    auto it = values.find(name);
+    const auto *list = it == values.end() ? nullptr : std::get_if<std::vector<int64_t>>(&it->second);
+    return list ? std::span<const int64_t>(*list) : std::span<const int64_t>();
+  }
+  std::string_view stringView(std::string_view name, std::string_view fallback) const {
+    auto it = values.find(name);
+    const auto *text = it == values.end() ? nullptr : std::get_if<std::string>(&it->second);
+    return text ? std::string_view(*text) : fallback;
   }
 
   auto begin() const { return values.begin(); }

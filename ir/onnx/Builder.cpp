@@ -1,0 +1,168 @@
+#include "ir/onnx/Builder.h"
+
+using namespace mlir;
+namespace recast::onnx_ir {
+
+NameScope::NameScope(Operation *graph) {
+  auto take = [&](Value value) {
+    if (StringRef name = nameOf(value); !name.empty())
+      names.insert(name);
+  };
+  graph->walk([&](Operation *op) {
+    llvm::for_each(op->getResults(), take);
+    for (Region &region : op->getRegions()) {
+      if (DictionaryAttr info = graphInfo(region))
+        for (StringRef key : {"inputs", "outputs"})
+          for (StringRef name : stringsIn(info, key))
+            names.insert(name);
+    }
+  });
+}
+
+std::string NameScope::unique(StringRef hint) {
+  std::string name = hint.str();
+  while (!names.insert(name).second)
+    name = hint.str() + "_" + std::to_string(++next[hint]);
+  return name;
+}
+
+static Block *graphBlock(Operation *anchor) {
+  while (!isa<GraphOp, FunctionOp>(anchor))
+    anchor = anchor->getParentOp();
+  return &anchor->getRegion(0).front();
+}
+
+NodeBuilder::NodeBuilder(Operation *anchor, NameScope &names, TypeInference &types)
+    : block(graphBlock(anchor)), builder(anchor->getContext()), names(names), types(types),
+      opsetOfDefaultDomain(opsetVersion(block->getParentOp(), "")) {
+  if (block->mightHaveTerminator())
+    builder.setInsertionPoint(block->getTerminator());
+  else
+    builder.setInsertionPointToEnd(block);
+}
+
+Operation *NodeBuilder::node(StringRef op, ValueRange inputs, unsigned numOutputs, Attrs attrs) {
+  MLIRContext *ctx = context();
+  SmallVector<Value> operands;
+  for (Value input : inputs)
+    operands.push_back(input ? input : absent());
+  bool isTrain = op.consume_front("train.");
+  OperationName name((isTrain ? "train." : "onnx.") + op.str(), ctx);
+  OperationState state(NameLoc::get(builder.getStringAttr(scope)), name);
+  if (!name.isRegistered()) {
+    state.name = OperationName("onnx.node", ctx);
+    state.addAttribute("onnx.op_type", builder.getStringAttr(op));
+    state.addAttribute("onnx.domain", builder.getStringAttr(isTrain ? "recast" : ""));
+  }
+  state.addOperands(operands);
+  state.addAttributes(attrs);
+  state.addTypes(SmallVector<Type>(numOutputs, UnknownType::get(ctx)));
+  SmallVector<std::string> outputs;
+  for (unsigned i = 0; i < numOutputs; ++i)
+    outputs.push_back(names.unique((scope.empty() ? "" : scope + "/") + op.str()));
+  state.addAttribute("onnx.outputs", stringArray(ctx, SmallVector<StringRef>(outputs.begin(), outputs.end())));
+  if (!scope.empty())
+    state.addAttribute("onnx.name", builder.getStringAttr(outputs.front()));
+  Operation *created = builder.create(state);
+  if (mlir::failed(types.infer(created)))
+    sawFailure = true;
+  return created;
+}
+
+Value NodeBuilder::absent() {
+  if (!absentValue) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(block);
+    absentValue = AbsentOp::create(builder, builder.getUnknownLoc(), AbsentType::get(context()));
+  }
+  return absentValue;
+}
+
+Value NodeBuilder::constant(TensorAttr tensor) {
+  Value &value = constants[tensor];
+  if (value)
+    return value;
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(block);
+  std::string name = names.unique("const");
+  OperationState state(builder.getUnknownLoc(), "onnx.Constant");
+  state.addAttribute("value", tensor);
+  state.addAttribute("onnx.outputs", stringArray(context(), {name}));
+  state.addTypes(withoutSymbols(tensor.getType()));
+  return value = builder.create(state)->getResult(0);
+}
+
+Value NodeBuilder::scalar(Type elementType, double value) {
+  return constant(splatTensor(RankedTensorType::get({}, elementType), value));
+}
+
+Value NodeBuilder::ints(ArrayRef<int64_t> values) { return constant(intsTensor(context(), values)); }
+
+Value NodeBuilder::intScalar(int64_t value) {
+  ArrayRef<char> bytes(reinterpret_cast<const char *>(&value), sizeof value);
+  return constant(makeTensor(RankedTensorType::get({}, builder.getI64Type()), bytes));
+}
+
+Value NodeBuilder::cast(Value x, Type elementType) {
+  if (elementTypeOf(x) == elementType)
+    return x;
+  return node("Cast", {x}, attr("to", static_cast<int64_t>(elementTypeToOnnx(elementType))));
+}
+
+Value NodeBuilder::compare(StringRef op, Value a, Value b) {
+  if (opset() >= 12 || (op != "GreaterOrEqual" && op != "LessOrEqual"))
+    return node(op, {a, b});
+  return node("Not", {node(op == "GreaterOrEqual" ? "Less" : "Greater", {a, b})});
+}
+
+Value NodeBuilder::shapeOf(Value x) {
+  auto type = dyn_cast<RankedTensorType>(x.getType());
+  if (type && type.hasStaticShape())
+    return ints(type.getShape());
+  return node("Shape", {x});
+}
+
+Value NodeBuilder::reshape(Value x, Value shape) { return node("Reshape", {x, shape}); }
+
+Value NodeBuilder::matrixTranspose(Value x) {
+  int64_t rank = mlir::cast<RankedTensorType>(x.getType()).getRank();
+  auto perm = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  std::swap(perm[rank - 2], perm[rank - 1]);
+  return transpose(x, perm);
+}
+
+Value NodeBuilder::unsqueeze(Value x, ArrayRef<int64_t> axes) {
+  if (axes.empty())
+    return x;
+  return opset() >= 13 ? node("Unsqueeze", {x, ints(axes)}) : node("Unsqueeze", {x}, attr("axes", axes));
+}
+
+Value NodeBuilder::squeeze(Value x, ArrayRef<int64_t> axes) {
+  if (axes.empty())
+    return x;
+  return opset() >= 13 ? node("Squeeze", {x, ints(axes)}) : node("Squeeze", {x}, attr("axes", axes));
+}
+
+Value NodeBuilder::slice(Value x, ArrayRef<int64_t> starts, ArrayRef<int64_t> ends, ArrayRef<int64_t> axes) {
+  if (opset() >= 10)
+    return node("Slice", {x, ints(starts), ints(ends), ints(axes)});
+  return node("Slice", {x}, {attr("starts", starts), attr("ends", ends), attr("axes", axes)});
+}
+
+Value NodeBuilder::filled(Value shape, Type elementType, double value) {
+  TensorAttr tensor = splatTensor(RankedTensorType::get({1}, elementType), value);
+  return node("ConstantOfShape", {shape}, builder.getNamedAttr("value", tensor));
+}
+
+Value NodeBuilder::zerosLike(Value x) { return filled(shapeOf(x), elementTypeOf(x), 0); }
+
+Value NodeBuilder::reduce(StringRef op, Value x, ArrayRef<int64_t> axes, bool keepDims) {
+  // ReduceSum took its axes as an input in opset 13, the others in 18.
+  bool asInput = opset() >= (op == "ReduceSum" ? 13 : 18);
+  NamedAttribute keep = attr("keepdims", static_cast<int64_t>(keepDims));
+  if (axes.empty())
+    return node(op, {x}, keep);
+  return asInput ? node(op, {x, ints(axes)}, keep) : node(op, {x}, {attr("axes", axes), keep});
+}
+
+} // namespace recast::onnx_ir

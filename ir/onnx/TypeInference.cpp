@@ -1,0 +1,226 @@
+#include "ir/onnx/TypeInference.h"
+#include "ir/onnx/AttrProto.h"
+#include "ir/onnx/TensorData.h"
+#include "onnx/defs/shape_inference.h"
+
+using namespace mlir;
+namespace recast::onnx_ir {
+
+namespace {
+
+// Constants above this size are no shapes and no axes: schema functions do not need their data.
+constexpr int64_t kDataElems = 4096;
+
+using ShapeData = llvm::DenseMap<Value, onnx::TensorShapeProto>;
+
+// Attributes and types of one operation, in the form that the schema functions read.
+struct NodeFacts {
+  explicit NodeFacts(Operation *op) : op(op), types(op->getNumOperands()), outputs(op->getNumResults()) {
+    for (auto [value, type] : llvm::zip(op->getOperands(), types))
+      typeToOnnx(value.getType(), type);
+  }
+
+  const onnx::AttributeProto *attribute(const std::string &name) {
+    auto [at, inserted] = attributes.try_emplace(name);
+    if (!inserted)
+      return at->second.get();
+    Attribute value = op->getAttr(name);
+    if (!value)
+      return nullptr;
+    auto proto = std::make_unique<onnx::AttributeProto>();
+    NamedAttribute named(StringAttr::get(op->getContext(), name), value);
+    if (attrToOnnx(named, *proto, [](TensorAttr tensor, onnx::TensorProto &out) { tensorToOnnx(tensor, out); }))
+      at->second = std::move(proto);
+    return at->second.get();
+  }
+
+  const onnx::TypeProto *inputType(size_t i) const {
+    return i < types.size() && types[i].value_case() != onnx::TypeProto::VALUE_NOT_SET ? &types[i] : nullptr;
+  }
+
+  Operation *op;
+  std::vector<onnx::TypeProto> types, outputs;
+  llvm::StringMap<std::unique_ptr<onnx::AttributeProto>> attributes;
+};
+
+class Inference final : public onnx::InferenceContext {
+public:
+  Inference(NodeFacts &facts, ShapeData &shapes) : facts(facts), shapes(shapes) {}
+
+  const onnx::AttributeProto *getAttribute(const std::string &name) const override { return facts.attribute(name); }
+  size_t getNumInputs() const override { return facts.types.size(); }
+  const onnx::TypeProto *getInputType(size_t i) const override { return facts.inputType(i); }
+  bool hasInput(size_t i) const override {
+    return i < facts.op->getNumOperands() && !isAbsent(facts.op->getOperand(i));
+  }
+  const onnx::TensorProto *getInputData(size_t i) const override {
+    TensorAttr tensor = i < facts.op->getNumOperands() ? constantOf(facts.op->getOperand(i)) : TensorAttr();
+    if (!tensor || tensor.getType().getNumElements() > kDataElems || !tensor.getType().getElementType().isIntOrFloat())
+      return nullptr;
+    auto &slot = data[i];
+    if (!slot) {
+      slot = std::make_unique<onnx::TensorProto>();
+      tensorToOnnx(tensor, *slot);
+    }
+    return slot.get();
+  }
+  const onnx::SparseTensorProto *getInputSparseData(size_t) const override { return nullptr; }
+  const onnx::TensorShapeProto *getSymbolicInput(size_t i) const override {
+    if (i >= facts.op->getNumOperands())
+      return nullptr;
+    auto at = shapes.find(facts.op->getOperand(i));
+    return at == shapes.end() ? nullptr : &at->second;
+  }
+  size_t getNumOutputs() const override { return facts.outputs.size(); }
+  onnx::TypeProto *getOutputType(size_t i) override {
+    if (i >= facts.outputs.size())
+      fail_type_inference("Output ", i, " is out of bounds");
+    return &facts.outputs[i];
+  }
+  onnx::GraphInferencer *getGraphAttributeInferencer(const std::string &) override { return nullptr; }
+  std::string getDisplayName() const override { return Node(facts.op).name().str(); }
+
+private:
+  NodeFacts &facts;
+  ShapeData &shapes;
+  mutable std::map<size_t, std::unique_ptr<onnx::TensorProto>> data;
+};
+
+class Propagation final : public onnx::DataPropagationContext {
+public:
+  Propagation(NodeFacts &facts, TypeInference &owner, ShapeData &shapes) : facts(facts), owner(owner), shapes(shapes) {}
+
+  const onnx::AttributeProto *getAttribute(const std::string &name) const override { return facts.attribute(name); }
+  size_t getNumInputs() const override { return facts.types.size(); }
+  const onnx::TypeProto *getInputType(size_t i) const override { return facts.inputType(i); }
+  size_t getNumOutputs() const override { return facts.outputs.size(); }
+  const onnx::TypeProto *getOutputType(size_t i) const override { return &facts.outputs[i]; }
+  const onnx::TensorShapeProto *getInputData(size_t i) override {
+    return i < facts.op->getNumOperands() ? owner.knownInts(facts.op->getOperand(i)) : nullptr;
+  }
+  void addOutputData(size_t i, onnx::TensorShapeProto &&known) override {
+    shapes[facts.op->getResult(i)] = std::move(known);
+  }
+
+private:
+  NodeFacts &facts;
+  TypeInference &owner;
+  ShapeData &shapes;
+};
+
+// The more precise of both, dimension by dimension; `inferred` wins where they contradict each other.
+Type merge(Type inferred, Type declared) {
+  if (isUnknown(inferred))
+    return declared;
+  auto a = dyn_cast<TensorType>(inferred), b = dyn_cast<TensorType>(declared);
+  if (!a || !b || a.getElementType() != b.getElementType() || !b.hasRank())
+    return inferred;
+  if (!a.hasRank())
+    return declared;
+  auto x = cast<RankedTensorType>(a), y = cast<RankedTensorType>(b);
+  if (x.getRank() != y.getRank() || x.hasStaticShape())
+    return inferred;
+  SmallVector<int64_t> dims(x.getShape());
+  SmallVector<StringRef> symbols;
+  for (int64_t i = 0; i < x.getRank(); ++i) {
+    if (x.isDynamicDim(i) && dimSymbol(x, i).empty() && !y.isDynamicDim(i))
+      dims[i] = y.getDimSize(i);
+    symbols.push_back(!dimSymbol(x, i).empty() ? dimSymbol(x, i) : dimSymbol(y, i));
+  }
+  return tensorType(dims, symbols, x.getElementType());
+}
+
+} // namespace
+
+struct TypeInference::Impl {
+  ShapeData shapes;
+  llvm::StringMap<const onnx::OpSchema *> schemas;
+};
+
+TypeInference::TypeInference() : impl(std::make_unique<Impl>()) {}
+TypeInference::~TypeInference() = default;
+
+void TypeInference::forget(Operation *op) {
+  for (Value result : op->getResults())
+    impl->shapes.erase(result);
+}
+
+const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
+  if (isAbsent(value))
+    return nullptr;
+  auto at = impl->shapes.find(value);
+  if (at != impl->shapes.end())
+    return &at->second;
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.getElementType().isInteger() || type.getRank() > 1)
+    return nullptr;
+  onnx::TensorShapeProto known;
+  if (auto ints = constantInts(value); ints && ints->size() <= kDataElems) {
+    for (int64_t i : *ints)
+      known.add_dim()->set_dim_value(i);
+  } else if (type.getRank() == 1 && !type.isDynamicDim(0) && type.getDimSize(0) <= kDataElems) {
+    for (int64_t i = 0; i < type.getDimSize(0); ++i)
+      known.add_dim();
+  } else {
+    return nullptr;
+  }
+  return &(impl->shapes[value] = std::move(known));
+}
+
+LogicalResult TypeInference::infer(Operation *op, bool fresh) {
+  if (!isNode(op) || op->getNumResults() == 0)
+    return success();
+  Node node(op);
+  SmallVector<Type> own;
+  if (cast<NodeInterface>(op).inferTypes(own)) {
+    for (auto [result, type] : llvm::zip(op->getResults(), own))
+      result.setType(type);
+    return success();
+  }
+  std::string key = (node.domain() + "|" + node.opType()).str();
+  auto [cached, isNew] = impl->schemas.try_emplace(key, nullptr);
+  if (isNew)
+    cached->second = node.schema();
+  const onnx::OpSchema *schema = cached->second;
+  if (!schema || !schema->has_type_and_shape_inference_function())
+    return success();
+
+  NodeFacts facts(op);
+  Inference context(facts, impl->shapes);
+  try {
+    schema->GetTypeAndShapeInferenceFunction()(context);
+  } catch (const std::exception &error) {
+    return op->emitError() << "node " << node.describe() << ": " << error.what();
+  }
+  for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs)) {
+    if (isAbsent(result))
+      continue;
+    Type inferred = typeFromOnnx(op->getContext(), proto);
+    result.setType(fresh && !isUnknown(inferred) ? inferred : merge(inferred, result.getType()));
+  }
+  if (schema->has_data_propagation_function()) {
+    for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))
+      typeToOnnx(result.getType(), proto);
+    Propagation propagation(facts, *this, impl->shapes);
+    try {
+      schema->GetDataPropagationFunction()(propagation);
+    } catch (const std::exception &) {
+      // Less is known; inference itself has already succeeded.
+    }
+  }
+  return success();
+}
+
+LogicalResult TypeInference::inferAll(Region &region, bool fresh) {
+  for (Block &block : region)
+    for (Operation &op : block) {
+      for (Region &body : op.getRegions())
+        if (failed(inferAll(body, fresh)))
+          return failure();
+      if (failed(infer(&op, fresh)))
+        return failure();
+    }
+  return success();
+}
+
+} // namespace recast::onnx_ir

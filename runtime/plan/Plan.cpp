@@ -1,0 +1,97 @@
+#include "runtime/plan/Plan.h"
+#include <algorithm>
+
+namespace recast {
+
+size_t Plan::bytesAt(Place place) const {
+  size_t bytes = 0;
+  for (const Buffer &buffer : buffers)
+    if (buffer.place == place)
+      bytes += buffer.type.bytes();
+  return bytes;
+}
+
+namespace {
+
+constexpr std::string_view placeName(Place place) {
+  switch (place) {
+  case Place::Absent:
+    return "absent";
+  case Place::Arena:
+    return "arena";
+  case Place::Constant:
+    return "constant";
+  case Place::Input:
+    return "input";
+  case Place::State:
+    return "state";
+  }
+  return "?";
+}
+
+std::string padded(std::string text, size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+/// "h f32[2,4] @1024" in the arena, "w f32[3,4] state" elsewhere, "-" where absent.
+std::string describe(const Plan &plan, int index) {
+  if (index < 0 || plan.buffers[index].place == Place::Absent)
+    return "-";
+  const Buffer &buffer = plan.buffers[index];
+  std::string where = buffer.place == Place::Arena ? "@" + std::to_string(buffer.offset)
+                                                   : std::string(placeName(buffer.place));
+  return buffer.name + " " + toString(buffer.type) + " " + where;
+}
+
+std::string describe(const Plan &plan, const std::vector<int> &indices) {
+  std::string text;
+  for (int index : indices)
+    text += (text.empty() ? "" : ", ") + describe(plan, index);
+  return text;
+}
+
+std::string operatorName(const StepSpec &spec) {
+  return (spec.domain.empty() ? "" : spec.domain + ".") + spec.op + "-" + std::to_string(spec.version);
+}
+
+} // namespace
+
+std::string print(const Plan &plan) {
+  std::string text = "plan: " + std::to_string(plan.steps.size()) + " steps\n";
+  for (Place place : {Place::Input, Place::State, Place::Constant, Place::Arena}) {
+    auto count = std::ranges::count(plan.buffers, place, &Buffer::place);
+    text += "  " + padded(std::string(placeName(place)), 9) + std::to_string(count) + " buffers, " +
+            std::to_string(plan.bytesAt(place)) + " bytes";
+    if (place == Place::Arena)
+      text += ", sharing " + std::to_string(plan.arenaBytes) + " bytes";
+    text += "\n";
+  }
+
+  size_t opWidth = 0, libraryWidth = 0;
+  for (const Step &step : plan.steps) {
+    opWidth = std::max(opWidth, operatorName(step.spec).size());
+    libraryWidth = std::max(libraryWidth, step.library.size());
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step &step = plan.steps[i];
+    text += padded(std::to_string(i), 6) + padded(operatorName(step.spec), opWidth + 2) +
+            padded(step.library, libraryWidth + 2) + "'" + step.spec.name + "'\n";
+    text += "        (" + describe(plan, step.inputs) + ") -> (" + describe(plan, step.outputs) + ")\n";
+    if (step.workspaceBytes)
+      text += "        workspace " + std::to_string(step.workspaceBytes) + " bytes @" +
+              std::to_string(step.workspaceOffset) + "\n";
+    for (const std::string &refusal : step.refusals)
+      text += "        refused by " + refusal + "\n";
+  }
+
+  for (const Output &output : plan.outputs) {
+    text += "output " + output.name + " = " + describe(plan, output.buffer);
+    if (output.updates >= 0)
+      text += ", updates " + plan.buffers[output.updates].name;
+    text += "\n";
+  }
+  return text;
+}
+
+} // namespace recast

@@ -1,0 +1,54 @@
+// What the files of normalizationEntries() share.
+#pragma once
+#include "runtime/reference/Loops.h"
+#include "runtime/reference/Reference.h"
+
+namespace recast::reference {
+
+/// The mean and the population variance of a group of elements, in two passes in double.
+struct Moments {
+  double mean = 0, variance = 0;
+};
+
+/// term(0) + ... + term(count - 1) in double, in eight interleaved sums, which the compiler vectorises.
+template <typename Term> double laneSum(int64_t count, Term &&term) {
+  double lanes[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int64_t lane = 0; lane < 8; ++lane)
+      lanes[lane] += term(i + lane);
+  for (; i < count; ++i)
+    lanes[i % 8] += term(i);
+  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
+/// The moments of `count` contiguous elements.
+template <typename T> Moments momentsOf(const T *x, int64_t count) {
+  Moments moments;
+  double elements = static_cast<double>(count);
+  moments.mean = laneSum(count, [&](int64_t i) -> double { return load(x[i]); }) / elements;
+  moments.variance = laneSum(count, [&](int64_t i) {
+    double difference = load(x[i]) - moments.mean;
+    return difference * difference;
+  }) / elements;
+  return moments;
+}
+
+/// A float attribute as the double of its shortest decimal form: 0.9f is 0.9 and not 0.89999998. Exporters narrow
+/// the Python numbers of a model to float; this undoes it, so that a run in f64 meets a reference in f64.
+double decimalAttribute(const StepSpec &spec, std::string_view name, float fallback);
+
+Status runBatchNorm(const StepSpec &spec, const KernelArgs &args);
+std::string refusesBatchNorm(const StepSpec &spec);
+Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args);
+
+Status runLayerNorm(const StepSpec &spec, const KernelArgs &args);
+Status runRmsNorm(const StepSpec &spec, const KernelArgs &args);
+Status runLayerNormGrad(const StepSpec &spec, const KernelArgs &args);
+Status runRmsNormGrad(const StepSpec &spec, const KernelArgs &args);
+size_t layerNormGradWorkspaceBytes(const StepSpec &spec);
+/// LayerNormalization has one type; the scale of RMSNormalization may have another, which is then the output's.
+std::string refusesLayerNorm(const StepSpec &spec);
+std::string refusesLayerNormGrad(const StepSpec &spec);
+
+} // namespace recast::reference
