@@ -3,7 +3,6 @@
 #pragma once
 #include "runtime/reference/Loops.h"
 #include "runtime/reference/Reference.h"
-#include <cstring>
 
 namespace recast::reference {
 

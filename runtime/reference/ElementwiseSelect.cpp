@@ -68,15 +68,8 @@ Status runClipInputs(const StepSpec &spec, const KernelArgs &args) {
   return Status::success();
 }
 
-void copy(const TensorRef &x, const TensorRef &y) {
-  if (x.data == y.data)
-    return;
-  parallelFor(static_cast<int64_t>(y.bytes()), kGrain * 8, [&](int64_t begin, int64_t end) {
-    std::memcpy(y.as<char>() + begin, x.as<char>() + begin, static_cast<size_t>(end - begin));
-  });
-}
 Status runIdentity(const StepSpec &spec, const KernelArgs &args) {
-  copy(args.inputs[0], args.outputs[0]);
+  copyTensor(args.inputs[0], args.outputs[0]);
   return Status::success();
 }
 
@@ -95,7 +88,7 @@ template <typename X, typename Y> void cast(const TensorRef &x, const TensorRef 
 Status runCast(const StepSpec &spec, const KernelArgs &args) {
   const TensorRef &x = args.inputs[0], &y = args.outputs[0];
   if (x.dtype == y.dtype) {
-    copy(x, y);
+    copyTensor(x, y);
     return Status::success();
   }
   dispatchAny(x.dtype, [&]<typename X>() { dispatchAny(y.dtype, [&]<typename Y>() { cast<X, Y>(x, y); }); });
@@ -117,7 +110,7 @@ Status runDropout(const StepSpec &spec, const KernelArgs &args) {
   double ratio = present(args.inputs, 1) ? loadDouble(args.inputs[1], 0) : 0.5;
   bool wantsMask = present(args.outputs, 1);
   if (!training || ratio == 0) {
-    copy(x, y);
+    copyTensor(x, y);
     if (wantsMask)
       dispatchAny(args.outputs[1].dtype, [&]<typename M>() {
         std::fill_n(args.outputs[1].as<M>(), args.outputs[1].elems(), roundTo<M>(1.0));

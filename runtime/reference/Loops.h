@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 namespace recast::reference {
@@ -120,6 +121,15 @@ inline int64_t loadIndex(const TensorRef &tensor, int64_t i) {
 /// Element `i` of any numeric tensor as double.
 inline double loadDouble(const TensorRef &tensor, int64_t i) {
   return dispatchAny(tensor.dtype, [&]<typename T>() { return static_cast<double>(load(tensor.as<T>()[i])); });
+}
+
+/// y = x, of one type and size. Nothing to do where they share memory.
+inline void copyTensor(const TensorRef &x, const TensorRef &y) {
+  if (x.data == y.data)
+    return;
+  parallelFor(static_cast<int64_t>(y.bytes()), kGrain * 8, [&](int64_t begin, int64_t end) {
+    std::memcpy(y.as<char>() + begin, x.as<char>() + begin, static_cast<size_t>(end - begin));
+  });
 }
 
 // Iteration ---------------------------------------------------------------------------------------------------------

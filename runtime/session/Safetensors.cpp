@@ -1,5 +1,4 @@
 #include "runtime/session/Safetensors.h"
-#include "runtime/session/Files.h"
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -170,6 +169,12 @@ Result<Safetensors> parseSafetensors(std::span<const std::byte> bytes, std::shar
 }
 
 Status writeSafetensors(const std::string &path, std::vector<NamedTensor> tensors, const Metadata &metadata) {
+  auto file = stageSafetensors(path, std::move(tensors), metadata);
+  return file ? (*file)->commit() : file.status();
+}
+
+Result<std::unique_ptr<AtomicFile>> stageSafetensors(const std::string &path, std::vector<NamedTensor> tensors,
+                                                     const Metadata &metadata) {
   std::ranges::sort(tensors, [](const NamedTensor &a, const NamedTensor &b) {
     size_t sizeA = byteSize(a.type.dtype), sizeB = byteSize(b.type.dtype);
     return sizeA != sizeB ? sizeA > sizeB : a.name < b.name;
@@ -193,14 +198,16 @@ Status writeSafetensors(const std::string &path, std::vector<NamedTensor> tensor
 
   auto file = AtomicFile::create(path);
   if (!file)
-    return file.status();
+    return file;
   Status status = (*file)->write(&headerBytes, sizeof(headerBytes));
   if (status.ok())
     status = (*file)->write(header);
   for (const NamedTensor &tensor : tensors)
     if (status.ok())
       status = (*file)->write(tensor.data, tensor.type.bytes());
-  return status.ok() ? (*file)->commit() : status;
+  if (!status.ok())
+    return status;
+  return file;
 }
 
 } // namespace recast

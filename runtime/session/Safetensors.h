@@ -1,5 +1,6 @@
 // The safetensors format (https://github.com/huggingface/safetensors): a JSON header, then the tensors' bytes.
 #pragma once
+#include "runtime/session/Files.h"
 #include "runtime/session/HostTensor.h"
 
 namespace recast {
@@ -25,8 +26,12 @@ struct NamedTensor {
   const void *data;
 };
 
-/// Writes through a temporary file and a rename. Tensors are ordered by element size, then by name, as the format's own
-/// library does, so that each is aligned.
+/// Writes everything but the rename. Tensors are ordered by element size, then by name, as the format's own library
+/// does, so that each is aligned.
+Result<std::unique_ptr<AtomicFile>> stageSafetensors(const std::string &path, std::vector<NamedTensor> tensors,
+                                                     const Metadata &metadata = {});
+
+/// stageSafetensors and the rename.
 Status writeSafetensors(const std::string &path, std::vector<NamedTensor> tensors, const Metadata &metadata = {});
 
 } // namespace recast

@@ -17,12 +17,13 @@ template <typename Body> void forEachState(const Plan &plan, Body &&body) {
 
 } // namespace
 
-Status writeState(const std::string &path, const Executor &executor, const Metadata &metadata) {
+Result<std::unique_ptr<AtomicFile>> stageState(const std::string &path, const Executor &executor,
+                                               const Metadata &metadata) {
   std::vector<NamedTensor> tensors;
   forEachState(executor.plan(), [&](const Buffer &buffer, int index) {
     tensors.push_back({buffer.name, buffer.type, executor.tensor(index).data});
   });
-  return writeSafetensors(path, std::move(tensors), metadata);
+  return stageSafetensors(path, std::move(tensors), metadata);
 }
 
 Result<Metadata> readState(const std::string &path, Executor &executor) {

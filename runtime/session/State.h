@@ -5,8 +5,9 @@
 
 namespace recast {
 
-/// Every state buffer of the plan, under its name.
-Status writeState(const std::string &path, const Executor &executor, const Metadata &metadata = {});
+/// Every state buffer of the plan, under its name; everything but the rename.
+Result<std::unique_ptr<AtomicFile>> stageState(const std::string &path, const Executor &executor,
+                                               const Metadata &metadata = {});
 
 /// Fills every state buffer; the file may hold more. An error lists what is missing, or names the tensor and both types,
 /// and leaves the state as it was.

@@ -1,0 +1,19 @@
+// Tables of bodies, one for each family; Bodies.cpp joins them.
+#pragma once
+#include "ir/train/Dialect.h"
+
+namespace recast::train {
+
+/// Builds one operator's body; see buildBody.
+using BodyFn = mlir::LogicalResult (*)(onnx_ir::Node op, onnx_ir::NodeBuilder &b, llvm::ArrayRef<mlir::Value> inputs,
+                                       llvm::SmallVectorImpl<mlir::Value> &outputs);
+struct BodyEntry {
+  llvm::StringLiteral op;
+  BodyFn build;
+};
+
+llvm::ArrayRef<BodyEntry> convolutionBodies(); ///< BodiesConvolution.cpp: convolutions and pools
+llvm::ArrayRef<BodyEntry> gradientBodies();    ///< BodiesGradient.cpp: norms, softmax, losses, indexing
+llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, optimizers, random masks
+
+} // namespace recast::train

@@ -1,0 +1,34 @@
+// A Chrome trace (chrome://tracing, Perfetto) of every kernel that ran.
+#pragma once
+#include "runtime/exec/Executor.h"
+#include "runtime/session/Files.h"
+#include <chrono>
+
+namespace recast {
+
+/// Records up to kMostEvents kernels; later ones are left out. The executor that is attached must outlive the profile's
+/// last use, and the profile every run.
+class Profile {
+public:
+  static constexpr size_t kMostEvents = 200'000;
+
+  explicit Profile(std::string path) : path(std::move(path)) {}
+  void attach(Executor &executor);
+  /// The training step that the next events belong to, counted from 1.
+  void beginStep(int64_t step) { trainingStep = step; }
+  Result<std::unique_ptr<AtomicFile>> stage() const;
+
+private:
+  using Clock = std::chrono::steady_clock;
+  struct Event {
+    const Step *step;
+    int64_t trainingStep;
+    Clock::time_point begin, end;
+  };
+  std::string path;
+  Clock::time_point start = Clock::now(), begin;
+  int64_t trainingStep = 0;
+  std::vector<Event> events;
+};
+
+} // namespace recast

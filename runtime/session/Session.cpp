@@ -1,0 +1,317 @@
+#include "runtime/session/Session.h"
+#include "runtime/session/Files.h"
+#include "runtime/session/State.h"
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+namespace recast {
+
+namespace {
+
+/// A one-element tensor as a metric.
+std::variant<bool, int64_t, double> scalarOf(const TensorRef &tensor) {
+  std::variant<bool, int64_t, double> value;
+  dispatchAny(tensor.dtype, [&]<typename T>() {
+    if constexpr (std::is_same_v<T, bool>)
+      value = *tensor.as<bool>();
+    else if constexpr (std::is_integral_v<T>)
+      value = static_cast<int64_t>(*tensor.as<T>());
+    else
+      value = static_cast<double>(*tensor.as<T>());
+  });
+  return value;
+}
+
+std::optional<double> numberAt(const Executor &executor, int buffer) {
+  if (buffer < 0)
+    return std::nullopt;
+  return std::visit([](auto v) { return static_cast<double>(v); }, scalarOf(executor.tensor(buffer)));
+}
+
+bool isScalar(const Plan &plan, int buffer) {
+  const TensorType &type = plan.buffers[buffer].type;
+  return type.dims.empty() && byteSize(type.dtype);
+}
+
+/// The output called loss, else the first floating-point scalar that is no new state; -1 if there is none.
+int findLoss(const Plan &plan) {
+  int found = -1;
+  for (const Output &output : plan.outputs) {
+    if (output.updates >= 0 || !isScalar(plan, output.buffer) || !isFloat(plan.buffers[output.buffer].type.dtype))
+      continue;
+    if (output.name == "loss")
+      return output.buffer;
+    if (found < 0)
+      found = output.buffer;
+  }
+  return found;
+}
+
+int findScalarState(const Plan &plan, std::string_view name) {
+  for (size_t i = 0; i < plan.buffers.size(); ++i)
+    if (plan.buffers[i].place == Place::State && plan.buffers[i].name == name && plan.buffers[i].type.elems() == 1 &&
+        isFloat(plan.buffers[i].type.dtype))
+      return static_cast<int>(i);
+  return -1;
+}
+
+std::string listInputs(std::span<const GraphInput> inputs) {
+  std::string text;
+  for (const GraphInput &input : inputs)
+    text += (text.empty() ? "'" : ", '") + input.name + "' (" + toString(input.type) + ")";
+  return text;
+}
+
+} // namespace
+
+Result<std::unique_ptr<Session>> Session::create(SessionOptions options, std::vector<GraphInput> inputs,
+                                                 Planner planner) {
+  std::unique_ptr<Session> session(new Session());
+  session->options = std::move(options);
+  session->planner = std::move(planner);
+  Status status = session->checkTargets();
+  if (status.ok())
+    status = session->openData(std::move(inputs));
+  if (status.ok())
+    status = session->countSteps();
+  if (status.ok())
+    status = session->activate(session->data ? session->data->rowsAt(0) : 1);
+  if (status.ok())
+    status = session->prepareSchedule();
+  if (status.ok() && !session->options.stateIn.empty())
+    status = readState(session->options.stateIn, *session->active->executor).status();
+  if (status.ok() && session->options.resume)
+    status = session->resume();
+  if (!status.ok())
+    return status;
+  return session;
+}
+
+Status Session::train() {
+  if (!options.metrics.empty()) {
+    auto writer = MetricsWriter::create(options.metrics, options.resume ? firstStep : -1);
+    if (!writer)
+      return writer.status();
+    metrics = std::move(*writer);
+  }
+  if (!options.outputs.empty())
+    outputs = std::make_unique<OutputStack>(options.outputs);
+  if (!options.profile.empty()) {
+    profile = std::make_unique<Profile>(options.profile);
+    for (auto &[rows, program] : programs)
+      profile->attach(*program.executor);
+  }
+  progress = std::make_unique<Progress>(options.progress, firstStep, lastStep);
+  for (int64_t step = firstStep; step < lastStep; ++step)
+    if (Status status = runStep(step); !status.ok()) {
+      progress.reset(); // Ends the bar's line before the message.
+      return Status::error("step " + std::to_string(step + 1) + ": " + status.message());
+    }
+  progress.reset();
+  return writeResults(lastStep);
+}
+
+Status Session::openData(std::vector<GraphInput> inputs) {
+  if (options.data) {
+    if (inputs.empty())
+      return Status::error("the model has no inputs that data could fill: leave out --data");
+    auto opened = Dataset::open(*options.data, std::move(inputs));
+    if (!opened)
+      return opened.status();
+    data = std::move(*opened);
+    return Status::success();
+  }
+  if (!inputs.empty())
+    return Status::error("there is no data for the inputs " + listInputs(inputs) +
+                         ": pass --data=FILE with tensors of these names");
+  return Status::success();
+}
+
+Status Session::checkTargets() const {
+  for (const std::string &path : {options.stateOut, options.outputs, options.profile})
+    if (!path.empty())
+      if (Status status = checkWritable(path); !status.ok())
+        return status;
+  if ((options.checkpointEvery || options.resume) && options.checkpointDir.empty())
+    return Status::error("--checkpoint-every and --resume need --checkpoint-dir");
+  if (options.checkpointEvery && options.resume == false && !latestCheckpoint(options.checkpointDir).empty())
+    return Status::error("'" + options.checkpointDir +
+                         "' holds checkpoints of an earlier run: pass --resume to go on from there, or another folder");
+  return Status::success();
+}
+
+Status Session::countSteps() {
+  int64_t perEpoch = data ? data->stepsPerEpoch() : 1;
+  int64_t limit = INT64_MAX;
+  if (options.epochs && __builtin_mul_overflow(*options.epochs, perEpoch, &limit))
+    return Status::error(std::to_string(*options.epochs) + " epochs are too many");
+  if (options.steps)
+    limit = std::min(limit, *options.steps);
+  lastStep = options.epochs || options.steps ? limit : perEpoch;
+  return Status::success();
+}
+
+/// Makes the program for `rows` the active one; compiles it at its first use, and hands the state on to it.
+Status Session::activate(int64_t rows) {
+  auto [it, isNew] = programs.try_emplace(rows);
+  Program &program = it->second;
+  if (isNew) {
+    auto plan = planner(data ? data->types(rows) : std::map<std::string, TensorType>());
+    if (!plan)
+      return plan.status();
+    program.plan = std::move(*plan);
+    auto executor = Executor::create(*program.plan, options.referenceOnly);
+    if (!executor)
+      return executor.status();
+    program.executor = std::move(*executor);
+    if (profile)
+      profile->attach(*program.executor);
+    for (const auto &[name, type] : data ? data->types(rows) : std::map<std::string, TensorType>()) {
+      int buffer = program.executor->find(name);
+      if (buffer >= 0 && program.plan->buffers[buffer].type != type)
+        return Status::error("input '" + name + "' is " + toString(program.plan->buffers[buffer].type) +
+                             ", and the data gives " + toString(type));
+    }
+    if (data)
+      for (const GraphInput &input : data->inputs()) {
+        int buffer = program.executor->find(input.name);
+        if (buffer < 0)
+          return Status::error("the compiled model has no input '" + input.name + "'");
+        program.inputs.push_back(program.executor->tensor(buffer));
+      }
+    program.loss = findLoss(*program.plan);
+    program.lr = findScalarState(*program.plan, "lr");
+    program.lossScale = findScalarState(*program.plan, "loss_scale");
+  }
+  if (active && active != &program)
+    copyState(*active->executor, *program.executor);
+  active = &program;
+  return Status::success();
+}
+
+/// The base rate is the model's own, whatever --state-in or a checkpoint hold: theirs may have decayed already.
+Status Session::prepareSchedule() {
+  std::optional<double> base = numberAt(*active->executor, active->lr);
+  auto made = Schedule::create(options.schedule, base.value_or(0), lastStep);
+  if (!made)
+    return made.status();
+  if (made->changes() && !base)
+    return Status::error("the model has no state 'lr' that --lr-schedule or --warmup-steps could set");
+  schedule = std::move(*made);
+  return Status::success();
+}
+
+/// What must be equal for a resumed run to go on as if it had never stopped, and where it stopped.
+Metadata Session::position(int64_t step) const {
+  Metadata metadata{{"recast.step", std::to_string(step)}, {"recast.schedule", schedule->describe()}};
+  if (data) {
+    const DataOptions &d = *options.data;
+    metadata["recast.data"] = std::to_string(data->rows()) + " rows, " + std::to_string(data->rowsPerStep()) +
+                              " a step" + (d.dropLast ? ", last one dropped" : "") +
+                              (d.shuffle ? ", shuffled with seed " + std::to_string(d.seed) : "");
+    metadata["recast.epoch"] = std::to_string(step / data->stepsPerEpoch());
+    metadata["recast.epoch_step"] = std::to_string(step % data->stepsPerEpoch());
+  }
+  return metadata;
+}
+
+Status Session::resume() {
+  std::string path = latestCheckpoint(options.checkpointDir);
+  if (path.empty()) {
+    if (options.progress)
+      std::fprintf(options.progress, "no checkpoint in '%s' yet: starting from the beginning\n",
+                   options.checkpointDir.c_str());
+    return Status::success();
+  }
+  auto metadata = readState(path, *active->executor);
+  if (!metadata)
+    return metadata.status();
+  const std::string &text = (*metadata)["recast.step"];
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), firstStep);
+  if (error != std::errc() || end != text.data() + text.size() || firstStep < 0)
+    return Status::error("'" + path + "' is no checkpoint: it does not say after which step it was written");
+  for (const auto &[key, now] : position(firstStep))
+    if (const std::string &then = (*metadata)[key]; then != now)
+      return Status::error("'" + path + "' cannot be resumed with these flags: its " + key.substr(sizeof("recast.") - 1) +
+                           " is '" + then + "', and this run has '" + now + "'");
+  if (options.progress)
+    std::fprintf(options.progress, "resuming after step %lld from '%s'\n", static_cast<long long>(firstStep),
+                 path.c_str());
+  return Status::success();
+}
+
+Status Session::runStep(int64_t step) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start = Clock::now();
+  if (data) {
+    if (Status status = activate(data->rowsAt(step)); !status.ok())
+      return status;
+    if (Status status = data->fill(step, active->inputs); !status.ok())
+      return status;
+  }
+  Executor &executor = *active->executor;
+  if (schedule->changes())
+    dispatchFloat(executor.tensor(active->lr).dtype, [&]<typename T>() {
+      *executor.tensor(active->lr).as<T>() = static_cast<T>(schedule->at(step));
+    });
+  // The values that this step uses: afterwards the state holds the next step's.
+  std::optional<double> lr = numberAt(executor, active->lr), lossScale = numberAt(executor, active->lossScale);
+  if (profile)
+    profile->beginStep(step + 1);
+  if (Status status = executor.run(); !status.ok())
+    return status;
+
+  if (outputs)
+    if (Status status = outputs->append(executor); !status.ok())
+      return status;
+  if (metrics) {
+    std::vector<Metric> line;
+    for (const Output &output : active->plan->outputs)
+      if (output.updates < 0 && isScalar(*active->plan, output.buffer))
+        line.push_back({output.name, scalarOf(executor.tensor(output.buffer))});
+    auto loss = std::ranges::find(line, "loss", &Metric::name);
+    if (loss != line.end())
+      std::rotate(line.begin(), loss, loss + 1);
+    auto add = [&](const char *name, std::optional<double> value) {
+      if (value && std::ranges::find(line, name, &Metric::name) == line.end())
+        line.push_back({name, *value});
+    };
+    add("lr", lr);
+    add("loss_scale", lossScale);
+    add("seconds", std::chrono::duration<double>(Clock::now() - start).count());
+    if (Status status = metrics->write(step + 1, line); !status.ok())
+      return status;
+  }
+  if (options.checkpointEvery && (step + 1) % options.checkpointEvery == 0) {
+    std::error_code error;
+    std::filesystem::create_directories(options.checkpointDir, error);
+    auto file = stageState(checkpointPath(options.checkpointDir, step + 1), executor, position(step + 1));
+    Status status = file ? (*file)->commit() : file.status();
+    if (!status.ok())
+      return status;
+  }
+  progress->update(step + 1, numberAt(executor, active->loss), lossScale);
+  return Status::success();
+}
+
+Status Session::writeResults(int64_t step) const {
+  // Everything is on the disk before the first of them gets its name.
+  std::vector<std::unique_ptr<AtomicFile>> staged;
+  auto add = [&](Result<std::unique_ptr<AtomicFile>> file) {
+    if (file)
+      staged.push_back(std::move(*file));
+    return file.status();
+  };
+  Status status = outputs ? add(outputs->stage()) : Status::success();
+  if (status.ok() && profile)
+    status = add(profile->stage());
+  if (status.ok() && !options.stateOut.empty())
+    status = add(stageState(options.stateOut, *active->executor, position(std::max(step, firstStep))));
+  for (const auto &file : staged)
+    if (status.ok())
+      status = file->commit();
+  return status;
+}
+
+} // namespace recast
