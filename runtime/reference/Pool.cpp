@@ -5,6 +5,8 @@
 namespace recast::reference {
 namespace {
 
+constexpr int64_t kChunk = 256; ///< Elements of a row that are worked on at a time, on the stack.
+
 int64_t ceilDiv(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 
 template <typename T> double real(T value) { return static_cast<double>(load(value)); }
@@ -19,41 +21,30 @@ Taps tapsOf(const Window &w, int axis, int64_t o) {
           std::min(w.kernel[axis], ceilDiv(w.in[axis] - start, w.dilation[axis]))};
 }
 
-/// Calls body(o, index) for each tap of the output's window inside the plane, in row-major order, and done(o) after.
-template <typename Body, typename Done>
-void forEachWindow(const Window &w, Body &&body, Done &&done) {
-  int64_t o = 0;
-  for (int64_t od = 0; od < w.out[0]; ++od) {
-    Taps d = tapsOf(w, 0, od);
-    for (int64_t oh = 0; oh < w.out[1]; ++oh) {
-      Taps h = tapsOf(w, 1, oh);
-      for (int64_t ow = 0; ow < w.out[2]; ++ow, ++o) {
-        Taps v = tapsOf(w, 2, ow);
-        for (int64_t kd = d.begin; kd < d.end; ++kd)
-          for (int64_t kh = h.begin; kh < h.end; ++kh) {
-            int64_t row = (d.start + kd * w.dilation[0]) * w.in[1] + h.start + kh * w.dilation[1];
-            int64_t at = row * w.in[2] + v.start + v.begin * w.dilation[2];
-            for (int64_t kw = v.begin; kw < v.end; ++kw, at += w.dilation[2])
-              body(o, at);
-          }
-        done(o);
+/// Calls tap(o - from, count, at) for the taps of the outputs [from, to) of output row (od, oh): `count` outputs from
+/// `o` on read the plane's elements at, at + stride, ... Each output meets its taps in row-major order.
+template <typename Tap> void forEachTap(const Window &w, int64_t od, int64_t oh, int64_t from, int64_t to, Tap &&tap) {
+  Taps d = tapsOf(w, 0, od), h = tapsOf(w, 1, oh);
+  for (int64_t kd = d.begin; kd < d.end; ++kd)
+    for (int64_t kh = h.begin; kh < h.end; ++kh) {
+      int64_t row = (d.start + kd * w.dilation[0]) * w.in[1] + h.start + kh * w.dilation[1];
+      for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
+        int64_t shift = kw * w.dilation[2] - w.padBegin[2];
+        int64_t begin = std::max(from, ceilDiv(-shift, w.stride[2]));
+        int64_t end = std::min(to, ceilDiv(w.in[2] - shift, w.stride[2]));
+        if (begin < end)
+          tap(begin - from, end - begin, row * w.in[2] + begin * w.stride[2] + shift);
       }
     }
-  }
 }
 
-/// The running maximum of a window: the first one in row-major order; NaN is larger than any number, as in PyTorch.
-template <typename T> struct FirstMaximum {
-  T value{};
-  int64_t index = -1;
-
-  void add(T candidate, int64_t at) {
-    if (index < 0 || candidate > value || (candidate != candidate && value == value)) {
-      value = candidate;
-      index = at;
-    }
-  }
-};
+/// Calls row(od, oh, from, to) for pieces of at most kChunk outputs, which cover the plane.
+template <typename Row> void forEachChunk(const Window &w, Row &&row) {
+  for (int64_t od = 0; od < w.out[0]; ++od)
+    for (int64_t oh = 0; oh < w.out[1]; ++oh)
+      for (int64_t from = 0; from < w.out[2]; from += kChunk)
+        row(od, oh, from, std::min(from + kChunk, w.out[2]));
+}
 
 template <typename T> T lowest() {
   if constexpr (isFloatType<T>)
@@ -62,16 +53,80 @@ template <typename T> T lowest() {
     return std::numeric_limits<T>::lowest();
 }
 
-/// Calls done(o, maximum) for each output of the plane; the maximum's index is -1 where the window is all padding.
-template <typename T, typename Done> void forEachMaximum(const Window &w, const T *x, Done &&done) {
+/// True if a window's maximum moves from `best` to the later `value`: the first maximum counts, and NaN is larger than
+/// any number, as in PyTorch, so that it reaches the loss.
+template <typename C> bool beats(C value, C best) { return (value > best) | ((value != value) & (best == best)); }
+
+/// The first tap of output (od, oh, ow) inside the plane, or -1 if the window is all padding.
+int64_t firstTap(const Window &w, int64_t od, int64_t oh, int64_t ow) {
+  int64_t at = 0;
+  const int64_t o[] = {od, oh, ow};
+  for (int d = 0; d < kSpatialAxes; ++d) {
+    Taps taps = tapsOf(w, d, o[d]);
+    if (taps.begin >= taps.end)
+      return -1;
+    at = at * w.in[d] + taps.start + taps.begin * w.dilation[d];
+  }
+  return at;
+}
+
+/// y = the maximum of each window of a plane.
+template <typename T> void maximaOf(const Window &w, const T *x, T *y) {
   using C = Compute<T>;
-  FirstMaximum<C> best;
-  forEachWindow(
-      w, [&](int64_t, int64_t at) { best.add(load(x[at]), at); },
-      [&](int64_t o) {
-        done(o, best);
-        best = {};
-      });
+  C best[kChunk];
+  forEachChunk(w, [&](int64_t od, int64_t oh, int64_t from, int64_t to) {
+    std::fill_n(best, to - from, static_cast<C>(lowest<T>()));
+    forEachTap(w, od, oh, from, to, [&](int64_t first, int64_t count, int64_t at) {
+      for (int64_t i = 0; i < count; ++i) {
+        C value = load(x[at + i * w.stride[2]]), old = best[first + i];
+        best[first + i] = beats(value, old) ? value : old;
+      }
+    });
+    for (int64_t o = from; o < to; ++o)
+      y[(od * w.out[1] + oh) * w.out[2] + o] = roundTo<T>(best[o - from]);
+  });
+}
+
+/// Calls winner(o, index) with the plane's index of each window's maximum, or -1 where the window is all padding.
+template <typename T, typename Winner> void forEachWinner(const Window &w, const T *x, Winner &&winner) {
+  using C = Compute<T>;
+  C best[kChunk];
+  int64_t index[kChunk];
+  forEachChunk(w, [&](int64_t od, int64_t oh, int64_t from, int64_t to) {
+    std::fill_n(best, to - from, static_cast<C>(lowest<T>()));
+    std::fill_n(index, to - from, -1);
+    forEachTap(w, od, oh, from, to, [&](int64_t first, int64_t count, int64_t at) {
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t where = at + i * w.stride[2], old = index[first + i];
+        C value = load(x[where]), bestYet = best[first + i];
+        bool take = beats(value, bestYet);
+        best[first + i] = take ? value : bestYet;
+        index[first + i] = take ? where : old;
+      }
+    });
+    for (int64_t o = from; o < to; ++o) {
+      // Nothing beat the lowest value: the first element is the maximum.
+      int64_t at = index[o - from] < 0 ? firstTap(w, od, oh, o) : index[o - from];
+      winner((od * w.out[1] + oh) * w.out[2] + o, at);
+    }
+  });
+}
+
+/// y[o] = finish(sum of term(x) over o's window, o)
+template <typename T, typename Term, typename Finish>
+void sumsOf(const Window &w, const T *x, T *y, Term &&term, Finish &&finish) {
+  double sums[kChunk];
+  forEachChunk(w, [&](int64_t od, int64_t oh, int64_t from, int64_t to) {
+    std::fill_n(sums, to - from, 0.0);
+    forEachTap(w, od, oh, from, to, [&](int64_t first, int64_t count, int64_t at) {
+      for (int64_t i = 0; i < count; ++i)
+        sums[first + i] += term(real(x[at + i * w.stride[2]]));
+    });
+    for (int64_t ow = from; ow < to; ++ow) {
+      int64_t o = (od * w.out[1] + oh) * w.out[2] + ow;
+      y[o] = roundTo<T>(finish(sums[ow - from], o));
+    }
+  });
 }
 
 /// The row-major index `at` of a plane as a column-major one (MaxPool's storage_order = 1).
@@ -122,13 +177,14 @@ Status runMaxPool(const StepSpec &spec, const KernelArgs &args) {
     T *y = args.outputs[0].as<T>();
     int64_t in = w.inElems(), out = w.outElems();
     parallelFor(planesOf(spec.inputs[0]), grainFor(out * w.kernelElems()), [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane)
-        forEachMaximum(w, x + plane * in, [&](int64_t o, const FirstMaximum<Compute<T>> &best) {
-          y[plane * out + o] = best.index < 0 ? lowest<T>() : roundTo<T>(best.value);
-          if (indices)
-            indices[plane * out + o] =
-                plane * in + (columns ? columnMajor(w, std::max<int64_t>(best.index, 0)) : std::max<int64_t>(best.index, 0));
-        });
+      for (int64_t plane = begin; plane < end; ++plane) {
+        maximaOf(w, x + plane * in, y + plane * out);
+        if (indices)
+          forEachWinner(w, x + plane * in, [&](int64_t o, int64_t at) {
+            at = std::max<int64_t>(at, 0);
+            indices[plane * out + o] = plane * in + (columns ? columnMajor(w, at) : at);
+          });
+      }
     });
   };
   if (spec.inputs[0].dtype == DType::I8)
@@ -149,13 +205,9 @@ Status runAveragePool(const StepSpec &spec, const KernelArgs &args) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *x = args.inputs[0].as<T>() + plane * in;
         T *y = args.outputs[0].as<T>() + plane * out;
-        double sum = 0;
-        forEachWindow(
-            w, [&](int64_t, int64_t at) { sum += real(x[at]); },
-            [&](int64_t o) {
-              y[o] = roundTo<T>(sum / static_cast<double>(averaged(w, o, countPadding)));
-              sum = 0;
-            });
+        sumsOf(
+            w, x, y, [](double value) { return value; },
+            [&](double sum, int64_t o) { return sum / static_cast<double>(averaged(w, o, countPadding)); });
       }
     });
   });
@@ -171,13 +223,8 @@ Status runLpPool(const StepSpec &spec, const KernelArgs &args) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *x = args.inputs[0].as<T>() + plane * in;
         T *y = args.outputs[0].as<T>() + plane * out;
-        double sum = 0;
-        forEachWindow(
-            w, [&](int64_t, int64_t at) { sum += power(real(x[at]), p); },
-            [&](int64_t o) {
-              y[o] = roundTo<T>(root(sum, p));
-              sum = 0;
-            });
+        sumsOf(
+            w, x, y, [p](double value) { return power(value, p); }, [p](double sum, int64_t) { return root(sum, p); });
       }
     });
   });
@@ -192,18 +239,18 @@ Status runGlobalPool(const StepSpec &spec, const KernelArgs &args) {
     parallelFor(planesOf(spec.inputs[0]), grainFor(elems), [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *x = args.inputs[0].as<T>() + plane * elems;
-        FirstMaximum<Compute<T>> best;
+        T &y = args.outputs[0].as<T>()[plane];
+        if (maximum) {
+          Compute<T> best = load(lowest<T>());
+          for (int64_t i = 0; i < elems; ++i)
+            best = beats(load(x[i]), best) ? load(x[i]) : best;
+          y = roundTo<T>(best);
+          continue;
+        }
         double sum = 0;
         for (int64_t i = 0; i < elems; ++i)
-          if (maximum)
-            best.add(load(x[i]), i);
-          else
-            sum += mean ? real(x[i]) : power(real(x[i]), p);
-        T &y = args.outputs[0].as<T>()[plane];
-        if (maximum)
-          y = best.index < 0 ? lowest<T>() : roundTo<T>(best.value);
-        else
-          y = roundTo<T>(mean ? sum / static_cast<double>(elems) : root(sum, p));
+          sum += mean ? real(x[i]) : power(real(x[i]), p);
+        y = roundTo<T>(mean ? sum / static_cast<double>(elems) : root(sum, p));
       }
     });
   });
@@ -220,31 +267,30 @@ std::string refuseGlobalPool(const StepSpec &spec) {
 
 namespace {
 
-/// Calls visit(o) for each output whose window holds input (i0, i1, i2).
-template <typename Visit> void forEachCover(const Window &w, const Spatial &i, Visit &&visit) {
-  auto along = [&](int axis, auto &&next) {
+/// Calls row(od, oh) for each output row whose windows reach the input row (id, ih).
+template <typename Row> void forEachCoveringRow(const Window &w, int64_t id, int64_t ih, Row &&row) {
+  auto along = [&](int axis, int64_t i, auto &&next) {
     for (int64_t k = 0; k < w.kernel[axis]; ++k) {
-      int64_t t = i[axis] + w.padBegin[axis] - k * w.dilation[axis];
+      int64_t t = i + w.padBegin[axis] - k * w.dilation[axis];
       if (t >= 0 && t % w.stride[axis] == 0 && t / w.stride[axis] < w.out[axis])
         next(t / w.stride[axis]);
     }
   };
-  along(0, [&](int64_t od) {
-    along(1, [&](int64_t oh) {
-      along(2, [&](int64_t ow) { visit((od * w.out[1] + oh) * w.out[2] + ow); });
-    });
-  });
+  along(0, id, [&](int64_t od) { along(1, ih, [&](int64_t oh) { row(od, oh); }); });
 }
 
-/// dx[i] = sum of term(o) over the windows o that hold i, for each element of a plane.
-template <typename T, typename Term> void gatherPlane(const Window &w, T *dx, Term &&term) {
-  int64_t at = 0;
+/// Fills dx, one piece of a row at a time: accumulate(sums, at, count, od, oh) adds what output row (od, oh) gives to
+/// the plane's elements [at, at + count).
+template <typename T, typename Accumulate> void gatherRows(const Window &w, T *dx, Accumulate &&accumulate) {
+  double sums[kChunk];
   for (int64_t id = 0; id < w.in[0]; ++id)
     for (int64_t ih = 0; ih < w.in[1]; ++ih)
-      for (int64_t iw = 0; iw < w.in[2]; ++iw, ++at) {
-        double sum = 0;
-        forEachCover(w, {id, ih, iw}, [&](int64_t o) { sum += term(at, o); });
-        dx[at] = roundTo<T>(sum);
+      for (int64_t from = 0; from < w.in[2]; from += kChunk) {
+        int64_t count = std::min(kChunk, w.in[2] - from), at = (id * w.in[1] + ih) * w.in[2] + from;
+        std::fill_n(sums, count, 0.0);
+        forEachCoveringRow(w, id, ih, [&](int64_t od, int64_t oh) { accumulate(sums, at, count, od, oh); });
+        for (int64_t i = 0; i < count; ++i)
+          dx[at + i] = roundTo<T>(sums[i]);
       }
 }
 
@@ -267,14 +313,21 @@ Status runMaxPoolGrad(const StepSpec &spec, const KernelArgs &args) {
         T *dx = args.outputs[0].as<T>() + plane * in;
         if (scatter)
           std::fill_n(dx, in, T(0));
-        forEachMaximum(w, x, [&](int64_t o, const FirstMaximum<Compute<T>> &best) {
+        int64_t *won = winners + (scatter ? 0 : plane * out);
+        forEachWinner(w, x, [&](int64_t o, int64_t at) {
           if (!scatter)
-            winners[plane * out + o] = best.index;
-          else if (best.index >= 0)
-            dx[best.index] = dy[o];
+            won[o] = at;
+          else if (at >= 0)
+            dx[at] = dy[o];
         });
-        if (!scatter)
-          gatherPlane(w, dx, [&](int64_t at, int64_t o) { return winners[plane * out + o] == at ? real(dy[o]) : 0.0; });
+        if (scatter)
+          continue;
+        gatherRows(w, dx, [&](double *sums, int64_t at, int64_t count, int64_t od, int64_t oh) {
+          int64_t row = (od * w.out[1] + oh) * w.out[2];
+          for (int64_t o = row; o < row + w.out[2]; ++o)
+            if (won[o] >= at && won[o] < at + count)
+              sums[won[o] - at] += real(dy[o]);
+        });
       }
     });
   });
@@ -289,9 +342,17 @@ Status runAveragePoolGrad(const StepSpec &spec, const KernelArgs &args) {
     parallelFor(planesOf(spec.outputs[0]), grainFor(in * w.kernelElems()), [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *dy = args.inputs[0].as<T>() + plane * out;
-        gatherPlane(w, args.outputs[0].as<T>() + plane * in, [&](int64_t, int64_t o) {
-          return real(dy[o]) / static_cast<double>(averaged(w, o, countPadding));
-        });
+        gatherRows(w, args.outputs[0].as<T>() + plane * in,
+                   [&](double *sums, int64_t at, int64_t count, int64_t od, int64_t oh) {
+                     int64_t row = (od * w.out[1] + oh) * w.out[2], from = at % w.in[2];
+                     for (int64_t ow = 0; ow < w.out[2]; ++ow) {
+                       double share = real(dy[row + ow]) / static_cast<double>(averaged(w, row + ow, countPadding));
+                       Taps taps = tapsOf(w, 2, ow);
+                       for (int64_t k = taps.begin; k < taps.end; ++k)
+                         if (int64_t i = taps.start + k * w.dilation[2] - from; i >= 0 && i < count)
+                           sums[i] += share;
+                     }
+                   });
       }
     });
   });

@@ -80,8 +80,7 @@ void pack(const T *from, const int64_t *outer, int64_t count, const int64_t *inn
     Acc *panel = to + block * kDepth;
     for (int64_t k = 0; k < depth; ++k)
       for (int64_t i = 0; i < unit; ++i)
-        panel[k * unit + i] =
-            block + i < count ? static_cast<Acc>(load(from[outer[block + i] + inner[k]])) : Acc(0);
+        panel[k * unit + i] = block + i < count ? static_cast<Acc>(load(from[outer[block + i] + inner[k]])) : Acc(0);
   }
 }
 
@@ -111,7 +110,8 @@ template <typename T> struct Tile {
     int64_t rowAt[kRows], columnAt[kColumns], depthA[kDepth], depthB[kDepth];
     c.rows.offsets(row, rows, &ContractionAxis::a, rowAt);
     c.columns.offsets(column, columns, &ContractionAxis::b, columnAt);
-    const T *batchA = a + batchOffset(batch, &ContractionAxis::a), *batchB = b + batchOffset(batch, &ContractionAxis::b);
+    const T *batchA = a + batchOffset(batch, &ContractionAxis::a),
+            *batchB = b + batchOffset(batch, &ContractionAxis::b);
     for (int64_t i = 0; i < usedRows; ++i)
       std::fill_n(panels.y + i * kColumns, usedColumns, Acc(0));
     for (int64_t k = 0; k < c.summed.elems(); k += kDepth) {
@@ -172,8 +172,7 @@ template <typename T> void contract(const Contraction &c, const T *a, const T *b
   int64_t rowTiles = (c.rows.elems() + kRows - 1) / kRows, columnTiles = (c.columns.elems() + kColumns - 1) / kColumns;
   int64_t tiles = c.batch.elems() * rowTiles * columnTiles;
   Tile<T> tile{c, a, b, addend, y, chooseMultiply<Accumulator<T>>()};
-  int64_t opsPerTile =
-      std::min(kRows, c.rows.elems()) * std::min(kColumns, c.columns.elems()) * (c.summed.elems() + 1);
+  int64_t opsPerTile = std::min(kRows, c.rows.elems()) * std::min(kColumns, c.columns.elems()) * (c.summed.elems() + 1);
   parallelFor(tiles, grainFor(opsPerTile), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
       tile.run(t / (rowTiles * columnTiles), t / columnTiles % rowTiles * kRows, t % columnTiles * kColumns);

@@ -10,7 +10,7 @@ constexpr int kOutput = kMaxOperands; ///< Index of the output in Equation::stri
 /// A parsed equation bound to shapes.
 struct Equation {
   int operands = 0;
-  std::array<int64_t, kLabels> size{};   ///< 0 where the label is not used.
+  std::array<int64_t, kLabels> size{}; ///< 0 where the label is not used.
   std::array<bool, kLabels> inOutput{};
   std::array<int, kLabels> uses{};
   /// Stride of each label in each operand and in the output, in elements. A label that repeats in one operand walks

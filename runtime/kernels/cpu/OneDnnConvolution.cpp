@@ -83,10 +83,10 @@ std::unique_ptr<Kernel> makeConvTranspose(const StepSpec &spec) {
   constexpr auto kAlgorithm = dnnl::algorithm::deconvolution_direct;
   dnnl::deconvolution_forward::primitive_desc descriptor;
   if (hasBias)
-    descriptor = {engine(),  kKind,       kAlgorithm,  any(p.y),   any(w),   plain(std::array{p.x[1]}, p.type),
-                  any(p.x),  p.strides,   p.dilations, p.padBegin, p.padEnd, attributes()};
+    descriptor = {engine(), kKind,     kAlgorithm,  any(p.y),   any(w),   plain(std::array{p.x[1]}, p.type),
+                  any(p.x), p.strides, p.dilations, p.padBegin, p.padEnd, attributes()};
   else
-    descriptor = {engine(),  kKind,       kAlgorithm, any(p.y), any(w), any(p.x),
+    descriptor = {engine(),  kKind,       kAlgorithm, any(p.y), any(w),      any(p.x),
                   p.strides, p.dilations, p.padBegin, p.padEnd, attributes()};
   requireOptimised(descriptor);
   auto program = std::make_unique<Program>(spec);

@@ -64,9 +64,9 @@ std::unique_ptr<Kernel> makeMatMul(const StepSpec &spec) {
   dnnl::matmul::primitive_desc descriptor(engine(), aDesc, bDesc, yDesc, attributes());
   requireOptimised(descriptor);
   auto program = std::make_unique<Program>(spec);
-  program->add(dnnl::matmul(descriptor), {{DNNL_ARG_SRC, {input(0), aDesc}},
-                                          {DNNL_ARG_WEIGHTS, {input(1), bDesc}},
-                                          {DNNL_ARG_DST, {output(0), yDesc}}});
+  program->add(
+      dnnl::matmul(descriptor),
+      {{DNNL_ARG_SRC, {input(0), aDesc}}, {DNNL_ARG_WEIGHTS, {input(1), bDesc}}, {DNNL_ARG_DST, {output(0), yDesc}}});
   return program;
 }
 
@@ -80,9 +80,8 @@ std::unique_ptr<Kernel> makeGemm(const StepSpec &spec) {
   dnnl::memory::desc aDesc({m, k}, dataType(type), transA ? Dims{1, m} : Dims{k, 1});
   dnnl::memory::desc bDesc({k, n}, dataType(type), transB ? Dims{1, k} : Dims{n, 1});
   dnnl::memory::desc yDesc = plain(spec.outputs[0].dims, type);
-  std::vector<std::pair<int, Operand>> arguments = {{DNNL_ARG_SRC, {input(0), aDesc}},
-                                                    {DNNL_ARG_WEIGHTS, {input(1), bDesc}},
-                                                    {DNNL_ARG_DST, {output(0), yDesc}}};
+  std::vector<std::pair<int, Operand>> arguments = {
+      {DNNL_ARG_SRC, {input(0), aDesc}}, {DNNL_ARG_WEIGHTS, {input(1), bDesc}}, {DNNL_ARG_DST, {output(0), yDesc}}};
   bool hasAddend = spec.inputs.size() > 2 && spec.inputs[2].present() && beta != 0;
   Dims c = hasAddend ? padded(spec.inputs[2].dims, 2) : Dims();
   auto program = std::make_unique<Program>(spec);

@@ -37,8 +37,7 @@ dnnl::algorithm averageAlgorithm(const StepSpec &spec) {
 
 dnnl::pooling_forward::primitive_desc forward(const Problem &p, const dnnl::memory::desc &x,
                                               const dnnl::memory::desc &y, dnnl::prop_kind kind) {
-  return {engine(), kind,      p.algorithm, x, y, p.strides, p.kernel, p.dilations, p.padBegin, p.padEnd,
-          attributes()};
+  return {engine(), kind, p.algorithm, x, y, p.strides, p.kernel, p.dilations, p.padBegin, p.padEnd, attributes()};
 }
 
 Window globalWindow(const StepSpec &spec) {
@@ -67,9 +66,9 @@ std::unique_ptr<Kernel> makePool(const StepSpec &spec) {
 std::unique_ptr<Kernel> makeAveragePoolGrad(const StepSpec &spec) {
   auto dy = plain(spec.inputs[0].dims, spec.inputs[0].dtype), dx = plain(spec.outputs[0].dims, spec.outputs[0].dtype);
   Problem p = problemOf(spec, reference::poolOf(spec), averageAlgorithm(spec));
-  dnnl::pooling_backward::primitive_desc descriptor(engine(), p.algorithm, dx, dy, p.strides, p.kernel, p.dilations,
-                                                    p.padBegin, p.padEnd,
-                                                    forward(p, dx, dy, dnnl::prop_kind::forward_training), attributes());
+  dnnl::pooling_backward::primitive_desc descriptor(
+      engine(), p.algorithm, dx, dy, p.strides, p.kernel, p.dilations, p.padBegin, p.padEnd,
+      forward(p, dx, dy, dnnl::prop_kind::forward_training), attributes());
   requireOptimised(descriptor);
   auto program = std::make_unique<Program>(spec);
   program->add(dnnl::pooling_backward(descriptor),

@@ -57,8 +57,8 @@ inline Array convert(const Array &from, DType type) { return {TensorType{type, f
 
 inline StepSpec makeSpec(std::string domain, std::string op, int64_t version, Attributes attrs,
                          std::vector<TensorType> inputs, std::vector<TensorType> outputs) {
-  StepSpec spec{"step", std::move(domain), std::move(op), version, std::move(attrs), std::move(inputs),
-                std::move(outputs), {}};
+  StepSpec spec{"step",           std::move(domain), std::move(op),      version,
+                std::move(attrs), std::move(inputs), std::move(outputs), {}};
   spec.constants.resize(spec.inputs.size());
   return spec;
 }
