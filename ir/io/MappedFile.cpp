@@ -115,7 +115,7 @@ Error OutputFile::skip(uint64_t bytes) {
     return error;
   if (descriptor == STDOUT_FILENO) {
     std::string zeros(bytes, '\0');
-    return write(zeros);
+    return writeAll(descriptor, path, zeros.data(), zeros.size());
   }
   written += bytes;
   if (::ftruncate(descriptor, static_cast<off_t>(written)) != 0 ||

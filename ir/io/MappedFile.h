@@ -31,7 +31,7 @@ public:
   static llvm::Expected<std::unique_ptr<OutputFile>> create(const std::string &path);
   ~OutputFile();
   llvm::Error write(llvm::ArrayRef<char> bytes);
-  llvm::Error write(llvm::StringRef text) { return write(llvm::ArrayRef(text.data(), text.size())); }
+  llvm::Error write(const std::string &text) { return write(llvm::ArrayRef(text.data(), text.size())); }
   /// Leaves a hole that reads as zeros.
   llvm::Error skip(uint64_t bytes);
   uint64_t position() const { return written + buffered.size(); }

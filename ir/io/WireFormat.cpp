@@ -131,7 +131,7 @@ struct Extractor {
         continue;
       size_t length = static_cast<size_t>(field.valueEnd - field.valueStart);
       Message child = childOf(message, field.number);
-      if (message == Message::Tensor && field.number == kRawData && (length > kInlineBytes || length == kTokenBytes)) {
+      if (message == Message::Tensor && field.number == kRawData && wantsToken(ArrayRef(field.valueStart, length))) {
         copyUpTo(field.start);
         appendVarint((kRawData << 3) | 2, out);
         appendVarint(kTokenBytes, out);
@@ -236,6 +236,8 @@ std::optional<Token> decodeToken(StringRef rawData) {
   return token;
 }
 
+bool wantsToken(ArrayRef<char> rawData) { return rawData.size() > kInlineBytes || rawData.size() == kTokenBytes; }
+
 Expected<std::string> extractTensors(ArrayRef<char> model) {
   Extractor extractor{model.data()};
   std::string skeleton;
@@ -246,7 +248,7 @@ Expected<std::string> extractTensors(ArrayRef<char> model) {
 }
 
 Error writeWithTensors(StringRef skeleton, ArrayRef<ArrayRef<char>> tensors, OutputFile &out) {
-  Splicer splicer{tensors};
+  Splicer splicer{tensors, {}};
   splicer.measure(Message::Model, skeleton.begin(), skeleton.end());
   return splicer.write(Message::Model, skeleton.begin(), skeleton.end(), out);
 }

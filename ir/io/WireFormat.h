@@ -16,6 +16,8 @@ struct Token {
 };
 std::string encodeToken(Token token);
 std::optional<Token> decodeToken(llvm::StringRef rawData);
+/// True for raw data that the exporter must hand over by token: large, or as long as a token.
+bool wantsToken(llvm::ArrayRef<char> rawData);
 
 /// raw_data of at most this many bytes stays where it is.
 inline constexpr size_t kInlineBytes = 256;

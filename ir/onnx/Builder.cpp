@@ -69,6 +69,15 @@ Operation *NodeBuilder::node(StringRef op, ValueRange inputs, unsigned numOutput
   return created;
 }
 
+void NodeBuilder::adopt(Operation *copied) {
+  std::string prefix = scope.empty() ? "" : scope + "/";
+  for (Value result : copied->getResults())
+    if (!isAbsent(result))
+      setName(result, names.unique(prefix + nameOf(result).str()));
+  if (auto name = copied->getAttrOfType<StringAttr>("onnx.name"); name && !name.getValue().empty())
+    copied->setAttr("onnx.name", builder.getStringAttr(prefix + name.getValue()));
+}
+
 Value NodeBuilder::absent() {
   if (!absentValue) {
     OpBuilder::InsertionGuard guard(builder);

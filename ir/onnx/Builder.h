@@ -57,6 +57,8 @@ public:
   mlir::Value node(llvm::StringRef op, mlir::ValueRange inputs, Attrs attrs = {}) {
     return node(op, inputs, 1, attrs)->getResult(0);
   }
+  /// Gives new names to the results of an operation that was copied from elsewhere.
+  void adopt(mlir::Operation *copied);
   /// The value that stands for an input that is left out.
   mlir::Value absent();
 

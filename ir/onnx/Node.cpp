@@ -177,7 +177,7 @@ GraphOp mainGraph(ModuleOp module) {
 
 void forgetDeclaredTypes(GraphOp graph) {
   DictionaryAttr info = graph.getInfo();
-  for (StringRef key : {"value_info", "output_protos", "input_protos"})
+  for (StringRef key : {"value_info", "output_protos", "output_types", "input_protos"})
     info = withEntry(info, key, nullptr);
   graph.setInfoAttr(info);
 }

@@ -182,7 +182,8 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   if (isNew)
     cached->second = node.schema();
   const onnx::OpSchema *schema = cached->second;
-  if (!schema || !schema->has_type_and_shape_inference_function())
+  if (!schema || !schema->has_type_and_shape_inference_function() ||
+      llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
     return success();
 
   NodeFacts facts(op);

@@ -41,8 +41,8 @@ private:
 
 /// What differentiation does with an operator.
 enum class Kind {
-  Rule,    ///< `apply` builds the gradient.
-  Zero,    ///< The gradient is zero everywhere (comparisons, shapes, rounding): the path ends here.
+  Rule, ///< `apply` builds the gradient.
+  Zero, ///< The gradient is zero everywhere (comparisons, shapes, rounding): the path ends here.
 };
 
 inline constexpr int64_t kNewest = INT64_MAX;
@@ -69,8 +69,8 @@ llvm::ArrayRef<Rule> lossRules();          ///< Loss.cpp: losses, scale_loss
 /// before (ExpandFunctions).
 const Rule *findRule(onnx_ir::Node node);
 
-/// Sums `gradient` so that it fits `target`, over the axes along which target was broadcast; no node where the types show
-/// that nothing was.
+/// Sums `gradient` so that it fits `target`, over the axes along which target was broadcast; no node where the types
+/// show that nothing was.
 mlir::Value reduceTo(onnx_ir::NodeBuilder &b, mlir::Value gradient, mlir::Value target);
 
 } // namespace recast::gradient

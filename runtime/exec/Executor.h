@@ -1,4 +1,5 @@
-// Walks a plan's steps on the CPU. One arena, allocated once; no look-up and no allocation in run() after its first call.
+// Walks a plan's steps on the CPU. One arena, allocated once; no look-up and no allocation in run() after its first
+// call.
 #pragma once
 #include "runtime/plan/Plan.h"
 
@@ -16,7 +17,8 @@ public:
   /// The buffer called `name` among the graph's inputs, state and outputs; -1 if there is none.
   int find(std::string_view name) const;
 
-  /// One execution: runs all steps, then copies the outputs that update state into it. On an error no state has changed.
+  /// One execution: runs all steps, then copies the outputs that update state into it. On an error no state has
+  /// changed.
   Status run();
 
   size_t arenaBytes() const; ///< Bytes really allocated for the arena.

@@ -39,8 +39,8 @@ std::string describe(const Plan &plan, int index) {
   if (index < 0 || plan.buffers[index].place == Place::Absent)
     return "-";
   const Buffer &buffer = plan.buffers[index];
-  std::string where = buffer.place == Place::Arena ? "@" + std::to_string(buffer.offset)
-                                                   : std::string(placeName(buffer.place));
+  std::string where =
+      buffer.place == Place::Arena ? "@" + std::to_string(buffer.offset) : std::string(placeName(buffer.place));
   return buffer.name + " " + toString(buffer.type) + " " + where;
 }
 

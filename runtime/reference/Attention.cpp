@@ -218,7 +218,8 @@ template <typename T> void attend(const StepSpec &spec, const KernelArgs &args, 
   T *y = args.outputs[0].as<T>(), *qk = present(args.outputs, 3) ? args.outputs[3].as<T>() : nullptr;
   int64_t qkMode = spec.attrs.getInt("qk_matmul_output_mode", Raw);
   double softcap = spec.attrs.getFloat("softcap", 0);
-  double scale = spec.attrs.has("scale") ? spec.attrs.getFloat("scale", 1) : 1 / std::sqrt(static_cast<double>(p.q.size));
+  double scale =
+      spec.attrs.has("scale") ? spec.attrs.getFloat("scale", 1) : 1 / std::sqrt(static_cast<double>(p.q.size));
   Bias bias(spec, args, p);
   int64_t groupSize = p.q.heads / p.k.heads;
 
@@ -301,8 +302,8 @@ Status runRotary(const StepSpec &spec, const KernelArgs &args) {
   rotated = rotated ? rotated : layout.size;
   int64_t half = rotated / 2, cacheRank = byPosition ? 2 : 3;
   if (rotated % 2 || rotated < 0 || rotated > layout.size)
-    return stepError(spec, "cannot rotate " + std::to_string(rotated) + " of " + std::to_string(layout.size) +
-                               " elements");
+    return stepError(spec,
+                     "cannot rotate " + std::to_string(rotated) + " of " + std::to_string(layout.size) + " elements");
   int64_t positions = layout.batch * layout.length;
   for (const TensorRef &cache : {cosines, sines})
     if (cache.rank() != cacheRank || cache.dims[cacheRank - 1] != half ||

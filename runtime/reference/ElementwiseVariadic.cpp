@@ -7,6 +7,18 @@ namespace {
 /// Outputs that are accumulated at a time, on the stack.
 constexpr int64_t kTile = 512;
 
+/// The stride is a constant where it is 1, so that the loop vectorises.
+template <int64_t fixedStride, typename T, typename A, typename Init, typename Step>
+void accumulate(const T *x, A *acc, int64_t n, bool isFirst, Init init, Step step, int64_t stride = fixedStride) {
+  stride = fixedStride ? fixedStride : stride;
+  if (isFirst)
+    for (int64_t i = 0; i < n; ++i)
+      acc[i] = init(load(x[i * stride]));
+  else
+    for (int64_t i = 0; i < n; ++i)
+      acc[i] = step(acc[i], load(x[i * stride]));
+}
+
 /// y = finish(x0 ⊕ x1 ⊕ ...): accumulators of type A begin as init(x0) and take each further input by step(acc, x).
 template <typename T, typename A, typename Init, typename Step, typename Finish>
 void mapVariadic(const KernelArgs &args, Init init, Step step, Finish finish) {
@@ -22,13 +34,10 @@ void mapVariadic(const KernelArgs &args, Init init, Step step, Finish finish) {
         A *to = acc;
         loop.walk(tile, tileEnd, [&](const std::array<int64_t, 1> &at, int64_t n) {
           const T *x = args.inputs[k].as<T>() + at[0];
-          int64_t stride = loop.inner(0);
-          if (k == 0)
-            for (int64_t i = 0; i < n; ++i)
-              to[i] = init(load(x[i * stride]));
+          if (loop.inner(0) == 1)
+            accumulate<1>(x, to, n, k == 0, init, step);
           else
-            for (int64_t i = 0; i < n; ++i)
-              to[i] = step(to[i], load(x[i * stride]));
+            accumulate<0>(x, to, n, k == 0, init, step, loop.inner(0));
           to += n;
         });
       }

@@ -20,7 +20,8 @@ Status runGather(const StepSpec &spec, const KernelArgs &args) {
   parallelFor(outer * count, grainFor(inner), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t row = i / count * size + fromFront(loadIndex(indices, i % count), size);
-      std::memcpy(y.as<char>() + static_cast<size_t>(i) * bytes, x.as<char>() + static_cast<size_t>(row) * bytes, bytes);
+      std::memcpy(y.as<char>() + static_cast<size_t>(i) * bytes, x.as<char>() + static_cast<size_t>(row) * bytes,
+                  bytes);
     }
   });
   return Status::success();
@@ -72,7 +73,8 @@ Status runGatherND(const StepSpec &spec, const KernelArgs &args) {
     for (int64_t i = begin; i < end; ++i) {
       (void)tupleOffset(spec, indices, i, indexed, &strides[batchDims], at); // Checked above.
       at += i / perBatch * batchElems;
-      std::memcpy(y.as<char>() + static_cast<size_t>(i) * bytes, x.as<char>() + static_cast<size_t>(at) * element, bytes);
+      std::memcpy(y.as<char>() + static_cast<size_t>(i) * bytes, x.as<char>() + static_cast<size_t>(at) * element,
+                  bytes);
     }
   });
   return Status::success();
@@ -134,23 +136,24 @@ Status runGatherGrad(const StepSpec &spec, const KernelArgs &args) {
 
   constexpr int64_t kColumns = 256;
   dispatchFloat(dx.dtype, [&]<typename T>() {
-    parallelFor(outer * size, grainFor(inner * (1 + count / std::max<int64_t>(size, 1))), [&](int64_t begin, int64_t end) {
-      double sums[kColumns];
-      for (int64_t i = begin; i < end; ++i) {
-        int64_t block = i / size, row = i % size;
-        for (int64_t column = 0; column < inner; column += kColumns) {
-          int64_t columns = std::min(kColumns, inner - column);
-          std::fill(sums, sums + columns, 0.0);
-          for (int64_t k = first[row]; k < first[row + 1]; ++k) {
-            const T *from = dy.as<T>() + (block * count + position[k]) * inner + column;
-            for (int64_t j = 0; j < columns; ++j)
-              sums[j] += load(from[j]);
-          }
-          for (int64_t j = 0; j < columns; ++j)
-            dx.as<T>()[i * inner + column + j] = roundTo<T>(sums[j]);
-        }
-      }
-    });
+    parallelFor(outer * size, grainFor(inner * (1 + count / std::max<int64_t>(size, 1))),
+                [&](int64_t begin, int64_t end) {
+                  double sums[kColumns];
+                  for (int64_t i = begin; i < end; ++i) {
+                    int64_t block = i / size, row = i % size;
+                    for (int64_t column = 0; column < inner; column += kColumns) {
+                      int64_t columns = std::min(kColumns, inner - column);
+                      std::fill(sums, sums + columns, 0.0);
+                      for (int64_t k = first[row]; k < first[row + 1]; ++k) {
+                        const T *from = dy.as<T>() + (block * count + position[k]) * inner + column;
+                        for (int64_t j = 0; j < columns; ++j)
+                          sums[j] += load(from[j]);
+                      }
+                      for (int64_t j = 0; j < columns; ++j)
+                        dx.as<T>()[i * inner + column + j] = roundTo<T>(sums[j]);
+                    }
+                  }
+                });
   });
   return Status::success();
 }

@@ -38,9 +38,7 @@ Status makeProblem(const StepSpec &spec, const KernelArgs &args, size_t firstInp
   problem.labels = args.inputs[firstInput + 1];
   problem.weights = present(args.inputs, firstInput + 2) ? args.inputs[firstInput + 2] : TensorRef();
   std::string_view reduction = spec.attrs.stringView("reduction", "mean");
-  problem.reduction = reduction == "none"  ? Reduction::None
-                      : reduction == "sum" ? Reduction::Sum
-                                           : Reduction::Mean;
+  problem.reduction = reduction == "none" ? Reduction::None : reduction == "sum" ? Reduction::Sum : Reduction::Mean;
   problem.ignores = spec.attrs.has("ignore_index");
   problem.ignoreIndex = spec.attrs.getInt("ignore_index", 0);
   if (problem.scores.rank() < 2)
@@ -52,8 +50,8 @@ Status makeProblem(const StepSpec &spec, const KernelArgs &args, size_t firstInp
     return stepError(spec, std::to_string(problem.positions) + " labels for " +
                                std::to_string(problem.scores.dims[0] * problem.inner) + " rows of scores");
   if (problem.weights.present() && problem.weights.elems() != problem.classes)
-    return stepError(spec, std::to_string(problem.weights.elems()) + " weights for " +
-                               std::to_string(problem.classes) + " classes");
+    return stepError(spec, std::to_string(problem.weights.elems()) + " weights for " + std::to_string(problem.classes) +
+                               " classes");
   for (int64_t i = 0; i < problem.positions; ++i) {
     int64_t label = problem.label(i);
     if ((label < 0 || label >= problem.classes) && !problem.ignored(i))
@@ -66,19 +64,23 @@ Status makeProblem(const StepSpec &spec, const KernelArgs &args, size_t firstInp
 
 /// The maximum and the logarithm of the sum of exp(score - maximum) over one position's classes.
 template <typename T> struct LogSum {
-  Compute<T> maximum;
-  double logSum;
+  using C = Compute<T>;
+  C maximum;
+  double sum = 0, logSum;
 
-  LogSum(const T *scores, int64_t classes, int64_t stride) {
-    using C = Compute<T>;
+  /// Stores exp(score - maximum) too, where there is a place for it.
+  LogSum(const T *scores, int64_t classes, int64_t stride, C *exponentials = nullptr) {
     maximum = -std::numeric_limits<C>::infinity();
     for (int64_t c = 0; c < classes; ++c) {
       C score = load(scores[c * stride]);
       maximum = score > maximum || std::isnan(score) ? score : maximum;
     }
-    double sum = 0;
-    for (int64_t c = 0; c < classes; ++c)
-      sum += std::exp(load(scores[c * stride]) - maximum);
+    for (int64_t c = 0; c < classes; ++c) {
+      C exponential = std::exp(load(scores[c * stride]) - maximum);
+      if (exponentials)
+        exponentials[c * stride] = exponential;
+      sum += exponential;
+    }
     logSum = std::log(sum);
   }
   double logProb(T score) const { return static_cast<double>(load(score)) - maximum - logSum; }
@@ -114,9 +116,7 @@ struct LossFactor {
 };
 
 /// One weighted loss a position. The labels come second, after scores or log-probabilities.
-size_t lossWorkspaceBytes(const StepSpec &spec) {
-  return static_cast<size_t>(spec.inputs[1].elems()) * sizeof(double);
-}
+size_t lossWorkspaceBytes(const StepSpec &spec) { return static_cast<size_t>(spec.inputs[1].elems()) * sizeof(double); }
 
 Status runCrossEntropy(const StepSpec &spec, const KernelArgs &args) {
   Problem problem;
@@ -152,9 +152,9 @@ Status runNll(const StepSpec &spec, const KernelArgs &args) {
   parallelFor(problem.positions, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t label = problem.label(i);
-      losses[i] = problem.ignored(i) ? 0.0
-                                     : -problem.weight(label) *
-                                           loadDouble(problem.scores, problem.base(i) + label * problem.inner);
+      losses[i] = problem.ignored(i)
+                      ? 0.0
+                      : -problem.weight(label) * loadDouble(problem.scores, problem.base(i) + label * problem.inner);
     }
   });
   reduceLosses(problem, losses, args.outputs[0]);
@@ -179,12 +179,17 @@ Status runCrossEntropyGrad(const StepSpec &spec, const KernelArgs &args) {
           continue;
         }
         const T *scores = problem.scores.as<T>() + problem.base(i);
-        LogSum<T> sum(scores, classes, inner);
+        // The output holds the exponentials in between, unless its type would round them.
+        C *exponentials = nullptr;
+        if constexpr (std::is_same_v<T, C>)
+          exponentials = out;
+        LogSum<T> sums(scores, classes, inner, exponentials);
         int64_t label = problem.label(i);
-        double scale = problem.weight(label) * factor(i);
+        double scale = problem.weight(label) * factor(i), perSum = scale / sums.sum;
         for (int64_t c = 0; c < classes; ++c) {
-          C probability = std::exp(static_cast<C>(sum.logProb(scores[c * inner])));
-          out[c * inner] = roundTo<T>(scale * (static_cast<double>(probability) - (c == label ? 1.0 : 0.0)));
+          C exponential = exponentials ? exponentials[c * inner] : std::exp(load(scores[c * inner]) - sums.maximum);
+          double target = c == label ? scale : 0.0;
+          out[c * inner] = roundTo<T>(exponential * perSum - target);
         }
       }
     });

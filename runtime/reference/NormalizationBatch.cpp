@@ -41,8 +41,8 @@ bool trains(const StepSpec &spec) { return spec.version >= 14 && spec.attrs.getI
 Status checkParameters(const StepSpec &spec, std::span<const TensorRef> parameters, const Layout &layout) {
   for (const TensorRef &parameter : parameters)
     if (parameter.elems() != layout.channels)
-      return stepError(spec, std::to_string(parameter.elems()) + " parameters for " +
-                                 std::to_string(layout.channels) + " channels");
+      return stepError(spec, std::to_string(parameter.elems()) + " parameters for " + std::to_string(layout.channels) +
+                                 " channels");
   return Status::success();
 }
 
@@ -73,6 +73,7 @@ Status runBatchNorm(const StepSpec &spec, const KernelArgs &args) {
   double epsilon = decimalAttribute(spec, "epsilon", 1e-5f), momentum = decimalAttribute(spec, "momentum", 0.9f);
   bool training = trains(spec);
   dispatchFloat(x.dtype, [&]<typename T>() {
+    using A = Arithmetic<T>;
     parallelFor(layout.channels, grainFor(layout.count()), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
         Moments moments = training ? channelMoments(x.as<T>(), layout, c)
@@ -80,8 +81,9 @@ Status runBatchNorm(const StepSpec &spec, const KernelArgs &args) {
         double factor = loadDouble(args.inputs[1], c) / std::sqrt(moments.variance + epsilon);
         double bias = loadDouble(args.inputs[2], c);
         layout.eachRun(c, [&](int64_t at) {
+          const A mean = static_cast<A>(moments.mean), by = static_cast<A>(factor), shift = static_cast<A>(bias);
           for (int64_t i = at; i < at + layout.inner; ++i)
-            y.as<T>()[i] = roundTo<T>((load(x.as<T>()[i]) - moments.mean) * factor + bias);
+            y.as<T>()[i] = roundTo<T>((load(x.as<T>()[i]) - mean) * by + shift);
         });
         for (size_t k = 0; k < 2 && training; ++k)
           if (present(args.outputs, 1 + k))
@@ -104,6 +106,7 @@ Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args) {
     return status;
   double epsilon = decimalAttribute(spec, "epsilon", 1e-5f), count = static_cast<double>(layout.count());
   dispatchFloat(x.dtype, [&]<typename T>() {
+    using A = Arithmetic<T>;
     const T *from = x.as<T>(), *gradient = dy.as<T>();
     parallelFor(layout.channels, grainFor(layout.count()), [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
@@ -117,12 +120,11 @@ Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args) {
         });
         if (present(args.outputs, 0)) {
           T *dx = args.outputs[0].as<T>();
-          double factor = loadDouble(scale, c) * inverse;
+          const A by = static_cast<A>(loadDouble(scale, c) * inverse), center = static_cast<A>(moments.mean);
+          const A mean = static_cast<A>(sum / count), slope = static_cast<A>(inverse * (dot / count));
           layout.eachRun(c, [&](int64_t at) {
-            for (int64_t i = at; i < at + layout.inner; ++i) {
-              double normalized = (load(from[i]) - moments.mean) * inverse;
-              dx[i] = roundTo<T>(factor * (load(gradient[i]) - sum / count - normalized * (dot / count)));
-            }
+            for (int64_t i = at; i < at + layout.inner; ++i)
+              dx[i] = roundTo<T>(by * (load(gradient[i]) - mean - (load(from[i]) - center) * slope));
           });
         }
         if (present(args.outputs, 1))

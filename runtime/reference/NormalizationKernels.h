@@ -10,6 +10,10 @@ struct Moments {
   double mean = 0, variance = 0;
 };
 
+/// The type in which elements are normalised once the statistics are known: double, but float for the 16-bit types,
+/// whose own rounding is four thousand times coarser.
+template <typename T> using Arithmetic = std::conditional_t<sizeof(T) == 2, float, double>;
+
 /// term(0) + ... + term(count - 1) in double, in eight interleaved sums, which the compiler vectorises.
 template <typename Term> double laneSum(int64_t count, Term &&term) {
   double lanes[8] = {};
@@ -27,10 +31,12 @@ template <typename T> Moments momentsOf(const T *x, int64_t count) {
   Moments moments;
   double elements = static_cast<double>(count);
   moments.mean = laneSum(count, [&](int64_t i) -> double { return load(x[i]); }) / elements;
-  moments.variance = laneSum(count, [&](int64_t i) {
-    double difference = load(x[i]) - moments.mean;
-    return difference * difference;
-  }) / elements;
+  moments.variance = laneSum(count,
+                             [&](int64_t i) {
+                               double difference = load(x[i]) - moments.mean;
+                               return difference * difference;
+                             }) /
+                     elements;
   return moments;
 }
 

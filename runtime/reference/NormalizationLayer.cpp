@@ -105,17 +105,20 @@ template <bool centered> Status runNorm(const StepSpec &spec, const KernelArgs &
   int64_t columns = layout.columns;
   bool perColumn = scaleIndex.isPerColumn(columns) && biasIndex.isPerColumn(columns);
   dispatchTypes<centered>(x.dtype, scale.dtype, [&]<typename T, typename V>() {
+    // In float only where both types are 16-bit.
+    using A = std::conditional_t<sizeof(T) == 2, Arithmetic<V>, double>;
     const V *factors = scale.as<V>(), *shifts = bias.as<V>();
     parallelFor(layout.rows, grainFor(3 * columns), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T *from = x.as<T>() + row * columns;
         V *to = y.as<V>() + row * columns;
         RowStatistics s = statisticsOf<centered>(from, columns, epsilon);
-        auto normalized = [&](int64_t i) { return (load(from[i]) - s.mean) * s.inverse; };
+        const A mean = static_cast<A>(s.mean), inverse = static_cast<A>(s.inverse);
+        auto normalized = [&](int64_t i) { return (load(from[i]) - mean) * inverse; };
         if (!perColumn) {
           for (int64_t i = 0; i < columns; ++i) {
             int64_t at = row * columns + i;
-            double shift = hasBias ? load(shifts[biasIndex.at(at)]) : 0;
+            A shift = hasBias ? load(shifts[biasIndex.at(at)]) : 0;
             to[i] = roundTo<V>(normalized(i) * load(factors[scaleIndex.at(at)]) + shift);
           }
         } else if (hasBias) {
@@ -196,11 +199,13 @@ void scatteredParameterGradients(const KernelArgs &args, const RowStatistics *st
 /// dx of one row. With g(i) = dy * scale: (g - mean(g) - xhat * mean(g * xhat)) / std, without mean(g) for RMS.
 template <bool centered, typename T, typename Scaled>
 void inputGradient(const T *x, T *dx, int64_t columns, const RowStatistics &s, Scaled &&g) {
-  auto normalized = [&](int64_t i) { return (load(x[i]) - s.mean) * s.inverse; };
-  double count = static_cast<double>(columns), mean = centered ? laneSum(columns, g) / count : 0;
-  double dot = laneSum(columns, [&](int64_t i) { return g(i) * normalized(i); }) / count;
+  using A = Arithmetic<T>;
+  double count = static_cast<double>(columns), sum = centered ? laneSum(columns, g) : 0;
+  double dot = laneSum(columns, [&](int64_t i) { return g(i) * ((load(x[i]) - s.mean) * s.inverse); });
+  const A center = static_cast<A>(s.mean), inverse = static_cast<A>(s.inverse);
+  const A mean = static_cast<A>(sum / count), slope = static_cast<A>(s.inverse * (dot / count));
   for (int64_t i = 0; i < columns; ++i)
-    dx[i] = roundTo<T>((g(i) - mean - normalized(i) * dot) * s.inverse);
+    dx[i] = roundTo<T>((static_cast<A>(g(i)) - mean - (load(x[i]) - center) * slope) * inverse);
 }
 
 template <bool centered> Status runNormGrad(const StepSpec &spec, const KernelArgs &args) {
@@ -228,11 +233,11 @@ template <bool centered> Status runNormGrad(const StepSpec &spec, const KernelAr
         T *dx = args.outputs[0].as<T>() + first;
         if (index.isPerColumn(columns))
           inputGradient<centered>(from, dx, columns, s, [&](int64_t i) {
-            return static_cast<double>(load(gradient[i])) * load(factors[i]);
+            return static_cast<Arithmetic<V>>(load(gradient[i])) * load(factors[i]);
           });
         else
           inputGradient<centered>(from, dx, columns, s, [&](int64_t i) {
-            return static_cast<double>(load(gradient[i])) * load(factors[index.at(first + i)]);
+            return static_cast<Arithmetic<V>>(load(gradient[i])) * load(factors[index.at(first + i)]);
           });
       }
     });

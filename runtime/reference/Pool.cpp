@@ -112,7 +112,7 @@ template <typename T, typename Winner> void forEachWinner(const Window &w, const
   });
 }
 
-/// y[o] = finish(sum of term(x) over o's window, o)
+/// y[o] = finish(sum of term(x) over the window of o = (od, oh, ow), od, oh, ow)
 template <typename T, typename Term, typename Finish>
 void sumsOf(const Window &w, const T *x, T *y, Term &&term, Finish &&finish) {
   double sums[kChunk];
@@ -122,10 +122,8 @@ void sumsOf(const Window &w, const T *x, T *y, Term &&term, Finish &&finish) {
       for (int64_t i = 0; i < count; ++i)
         sums[first + i] += term(real(x[at + i * w.stride[2]]));
     });
-    for (int64_t ow = from; ow < to; ++ow) {
-      int64_t o = (od * w.out[1] + oh) * w.out[2] + ow;
-      y[o] = roundTo<T>(finish(sums[ow - from], o));
-    }
+    for (int64_t ow = from; ow < to; ++ow)
+      y[(od * w.out[1] + oh) * w.out[2] + ow] = roundTo<T>(finish(sums[ow - from], od, oh, ow));
   });
 }
 
@@ -143,10 +141,24 @@ int64_t averaged(const Window &w, int axis, int64_t o, bool countPadding) {
   return std::min(w.kernel[axis], ceilDiv(w.in[axis] + w.padEnd[axis] - taps.start, w.dilation[axis]));
 }
 
-int64_t averaged(const Window &w, int64_t o, bool countPadding) {
-  return averaged(w, 0, o / w.out[2] / w.out[1], countPadding) * averaged(w, 1, o / w.out[2] % w.out[1], countPadding) *
-         averaged(w, 2, o % w.out[2], countPadding);
-}
+/// Divides by the elements that a window averages. The part along depth and height is kept from output to output.
+class Averager {
+public:
+  Averager(const Window &window, bool countPadding) : w(window), countPadding(countPadding) {}
+
+  double operator()(double sum, int64_t od, int64_t oh, int64_t ow) {
+    if (od != lastDepth || oh != lastHeight) {
+      lastDepth = od, lastHeight = oh;
+      area = averaged(w, 0, od, countPadding) * averaged(w, 1, oh, countPadding);
+    }
+    return sum / static_cast<double>(area * averaged(w, 2, ow, countPadding));
+  }
+
+private:
+  const Window &w;
+  bool countPadding;
+  int64_t lastDepth = -1, lastHeight = -1, area = 0;
+};
 
 int64_t planesOf(const TensorType &type) { return type.dims[0] * type.dims[1]; }
 
@@ -205,9 +217,7 @@ Status runAveragePool(const StepSpec &spec, const KernelArgs &args) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *x = args.inputs[0].as<T>() + plane * in;
         T *y = args.outputs[0].as<T>() + plane * out;
-        sumsOf(
-            w, x, y, [](double value) { return value; },
-            [&](double sum, int64_t o) { return sum / static_cast<double>(averaged(w, o, countPadding)); });
+        sumsOf(w, x, y, [](double value) { return value; }, Averager(w, countPadding));
       }
     });
   });
@@ -224,7 +234,8 @@ Status runLpPool(const StepSpec &spec, const KernelArgs &args) {
         const T *x = args.inputs[0].as<T>() + plane * in;
         T *y = args.outputs[0].as<T>() + plane * out;
         sumsOf(
-            w, x, y, [p](double value) { return power(value, p); }, [p](double sum, int64_t) { return root(sum, p); });
+            w, x, y, [p](double value) { return power(value, p); },
+            [p](double sum, int64_t, int64_t, int64_t) { return root(sum, p); });
       }
     });
   });
@@ -342,11 +353,12 @@ Status runAveragePoolGrad(const StepSpec &spec, const KernelArgs &args) {
     parallelFor(planesOf(spec.outputs[0]), grainFor(in * w.kernelElems()), [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         const T *dy = args.inputs[0].as<T>() + plane * out;
+        Averager average(w, countPadding);
         gatherRows(w, args.outputs[0].as<T>() + plane * in,
                    [&](double *sums, int64_t at, int64_t count, int64_t od, int64_t oh) {
                      int64_t row = (od * w.out[1] + oh) * w.out[2], from = at % w.in[2];
                      for (int64_t ow = 0; ow < w.out[2]; ++ow) {
-                       double share = real(dy[row + ow]) / static_cast<double>(averaged(w, row + ow, countPadding));
+                       double share = average(real(dy[row + ow]), od, oh, ow);
                        Taps taps = tapsOf(w, 2, ow);
                        for (int64_t k = taps.begin; k < taps.end; ++k)
                          if (int64_t i = taps.start + k * w.dilation[2] - from; i >= 0 && i < count)

@@ -220,8 +220,8 @@ Status runReverseSequence(const StepSpec &spec, const KernelArgs &args) {
   for (int64_t i = 0; i < batch; ++i) {
     int64_t length = loadIndex(args.inputs[1], i);
     if (length < 0 || length > time)
-      return stepError(spec, "sequence length " + std::to_string(length) + " is outside [0, " + std::to_string(time) +
-                                 "]");
+      return stepError(spec,
+                       "sequence length " + std::to_string(length) + " is outside [0, " + std::to_string(time) + "]");
     StridedCopy reversed(i * b + (length - 1) * t, i * b), rest(i * b + length * t, i * b + length * t);
     reversed.add(length, -t, t);
     reversed.add(inner, 1, 1);

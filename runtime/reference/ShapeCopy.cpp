@@ -4,11 +4,10 @@
 namespace recast::reference {
 namespace {
 
-/// Side of the square tiles of a transposing copy: 32 rows of 64-byte lines fit the first-level cache many times over.
+/// Side of the square tiles of a transposing copy.
 constexpr int64_t kTile = 32;
 
-template <typename T>
-void copyRow(const T *src, int64_t srcStride, T *dst, int64_t dstStride, int64_t count) {
+template <typename T> void copyRow(const T *src, int64_t srcStride, T *dst, int64_t dstStride, int64_t count) {
   if (srcStride == 1 && dstStride == 1) {
     std::memcpy(dst, src, static_cast<size_t>(count) * sizeof(T));
   } else if (srcStride == 0 && dstStride == 1) {
@@ -17,6 +16,21 @@ void copyRow(const T *src, int64_t srcStride, T *dst, int64_t dstStride, int64_t
     for (int64_t i = 0; i < count; ++i)
       dst[i * dstStride] = src[i * srcStride];
   }
+}
+
+/// to(i, j) = from(i, j) for i < rows, j < columns, where `from` is contiguous along i. The tile passes through a
+/// buffer, so that rows at a distance of a power of two, which share a cache set, are each read and written at once.
+template <typename T>
+void copyTile(const T *from, int64_t fromColumn, T *to, int64_t toRow, int64_t toColumn, int64_t rows,
+              int64_t columns) {
+  constexpr int64_t pitch = kTile + 1;
+  T tile[kTile * pitch];
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t i = 0; i < rows; ++i)
+      tile[i * pitch + j] = from[j * fromColumn + i];
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      to[i * toRow + j * toColumn] = tile[i * pitch + j];
 }
 
 } // namespace
@@ -82,12 +96,9 @@ template <typename T> void StridedCopy::runTyped(const T *src, T *dst) const {
     to += first * dstStrides[tiled];
     if (across < 0)
       return copyRow(from, srcStrides[last], to, dstStrides[last], count);
-    for (int64_t column = 0; column < sizes[last]; column += kTile) {
-      int64_t columns = std::min(kTile, sizes[last] - column);
-      for (int64_t i = 0; i < count; ++i)
-        copyRow(from + i + column * srcStrides[last], srcStrides[last],
-                to + i * dstStrides[across] + column * dstStrides[last], dstStrides[last], columns);
-    }
+    for (int64_t column = 0; column < sizes[last]; column += kTile)
+      copyTile(from + column * srcStrides[last], srcStrides[last], to + column * dstStrides[last], dstStrides[across],
+               dstStrides[last], count, std::min(kTile, sizes[last] - column));
   };
 
   parallelFor(units, grainFor(unitElems), [&](int64_t begin, int64_t end) {

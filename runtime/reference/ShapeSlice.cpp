@@ -29,8 +29,8 @@ Status resolveSlice(const StepSpec &spec, const KernelArgs &args, std::span<cons
   auto value = [&](size_t which, const char *attribute, int64_t i) {
     return fromInputs ? loadIndex(args.inputs[firstInput + which], i) : spec.attrs.intsView(attribute)[i];
   };
-  int64_t count = fromInputs ? args.inputs[firstInput].elems()
-                             : static_cast<int64_t>(spec.attrs.intsView("starts").size());
+  int64_t count =
+      fromInputs ? args.inputs[firstInput].elems() : static_cast<int64_t>(spec.attrs.intsView("starts").size());
   bool hasAxes = has(2, "axes"), hasSteps = fromInputs && has(3, "steps");
   for (int64_t i = 0; i < count; ++i) {
     int64_t given = hasAxes ? value(2, "axes", i) : i, axis = normalizeAxis(given, rank);
@@ -42,7 +42,8 @@ Status resolveSlice(const StepSpec &spec, const KernelArgs &args, std::span<cons
     int64_t start = value(0, "starts", i), end = value(1, "ends", i);
     start += start < 0 ? size : 0;
     end += end < 0 ? size : 0;
-    start = step > 0 ? std::clamp<int64_t>(start, 0, size) : std::clamp<int64_t>(start, 0, std::max<int64_t>(size - 1, 0));
+    start =
+        step > 0 ? std::clamp<int64_t>(start, 0, size) : std::clamp<int64_t>(start, 0, std::max<int64_t>(size - 1, 0));
     end = step > 0 ? std::clamp<int64_t>(end, 0, size) : std::clamp<int64_t>(end, -1, size - 1);
     // The distance divided by the step, rounded up; a step far beyond the size would overflow its negation.
     step = std::clamp<int64_t>(step, -size - 1, size + 1);
@@ -138,11 +139,12 @@ StridedCopy keptPart(std::span<const int64_t> inner, std::span<const int64_t> ou
 }
 
 template <typename T> void fill(const TensorRef &y, T value) {
-  parallelFor(y.elems(), kGrain, [&](int64_t begin, int64_t end) { std::fill(y.as<T>() + begin, y.as<T>() + end, value); });
+  parallelFor(y.elems(), kGrain,
+              [&](int64_t begin, int64_t end) { std::fill(y.as<T>() + begin, y.as<T>() + end, value); });
 }
 
-/// Calls body(outerOffset, innerOffset, index of the row's last axis) ... for rows [begin, end) of the outer tensor:
-/// the offset of each row in the outer tensor, and that of the inner row which it shows.
+/// For the rows [begin, end) of the outer tensor (runs along its last axis): calls body with the offset of the row, and
+/// with that of the inner tensor's row which it shows.
 template <typename Body>
 void walkPadRows(std::span<const int64_t> inner, std::span<const int64_t> outer, const Pads &pads, PadMode mode,
                  int64_t begin, int64_t end, Body &&body) {

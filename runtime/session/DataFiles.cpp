@@ -61,8 +61,8 @@ Result<TensorMap> readTokens(const std::string &path, std::span<const GraphInput
   if (length < 1)
     return Status::error("the length of input '" + tokens->name + "' is not fixed: bind its last dimension with --dim");
   if (labels && labels->type.dims.back() != length)
-    return Status::error("inputs '" + tokens->name + "' and '" + labels->name + "' have unequal lengths: " +
-                         toString(tokens->type) + " and " + toString(labels->type));
+    return Status::error("inputs '" + tokens->name + "' and '" + labels->name +
+                         "' have unequal lengths: " + toString(tokens->type) + " and " + toString(labels->type));
 
   auto mapped = MappedFile::open(path);
   if (!mapped)

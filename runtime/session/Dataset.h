@@ -49,8 +49,8 @@ public:
                                                  const TensorMap &tensors, const std::string &origin);
 
   const std::vector<GraphInput> &inputs() const { return graphInputs; }
-  int64_t rows() const { return rowCount; }         ///< Samples or ready batches an epoch; 1 for layout single.
-  int64_t rowsPerStep() const { return stepRows; }  ///< Of all steps but a smaller last one.
+  int64_t rows() const { return rowCount; }        ///< Samples or ready batches an epoch; 1 for layout single.
+  int64_t rowsPerStep() const { return stepRows; } ///< Of all steps but a smaller last one.
   int64_t stepsPerEpoch() const;
   int64_t rowsAt(int64_t step) const;
   /// The inputs' types at a step that has `rows` rows.

@@ -17,8 +17,9 @@ struct Metric {
 /// a line. The file appears with the first step.
 class MetricsWriter {
 public:
-  /// A path that ends in .jsonl or .json is a file; every other is a folder for TensorBoard. With `resumeAfter` >= 0 the
-  /// lines of a JSON file up to that step are kept, else what is there is replaced. (TensorBoard merges a folder's files.)
+  /// A path that ends in .jsonl or .json is a file; every other is a folder for TensorBoard. With `resumeAfter` >= 0
+  /// the lines of a JSON file up to that step are kept, else what is there is replaced. (TensorBoard merges a folder's
+  /// files.)
   static Result<std::unique_ptr<MetricsWriter>> create(const std::string &path, int64_t resumeAfter = -1);
   virtual ~MetricsWriter() = default;
   /// Steps are counted from 1.

@@ -188,7 +188,8 @@ Result<std::unique_ptr<AtomicFile>> stageSafetensors(const std::string &path, st
       return Status::error("cannot write tensor '" + tensor.name + "' to '" + path + "': safetensors holds no " +
                            std::string(name(tensor.type.dtype)));
     uint64_t end = offset + tensor.type.bytes();
-    json[tensor.name] = {{"dtype", nameOf(tensor.type.dtype)}, {"shape", tensor.type.dims}, {"data_offsets", {offset, end}}};
+    json[tensor.name] = {
+        {"dtype", nameOf(tensor.type.dtype)}, {"shape", tensor.type.dims}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   // Names come from models, whose strings need not be valid UTF-8.

@@ -58,8 +58,12 @@ int findScalarState(const Plan &plan, std::string_view name) {
 
 std::string listInputs(std::span<const GraphInput> inputs) {
   std::string text;
-  for (const GraphInput &input : inputs)
-    text += (text.empty() ? "'" : ", '") + input.name + "' (" + toString(input.type) + ")";
+  for (const GraphInput &input : inputs) {
+    text += (text.empty() ? "'" : ", '") + input.name + "' (" + std::string(name(input.type.dtype)) + "[";
+    for (size_t i = 0; i < input.type.dims.size(); ++i)
+      text += (i ? "," : "") + (input.type.dims[i] < 0 ? std::string("?") : std::to_string(input.type.dims[i]));
+    text += "])";
+  }
   return text;
 }
 
@@ -233,8 +237,8 @@ Status Session::resume() {
     return Status::error("'" + path + "' is no checkpoint: it does not say after which step it was written");
   for (const auto &[key, now] : position(firstStep))
     if (const std::string &then = (*metadata)[key]; then != now)
-      return Status::error("'" + path + "' cannot be resumed with these flags: its " + key.substr(sizeof("recast.") - 1) +
-                           " is '" + then + "', and this run has '" + now + "'");
+      return Status::error("'" + path + "' cannot be resumed with these flags: its " +
+                           key.substr(sizeof("recast.") - 1) + " is '" + then + "', and this run has '" + now + "'");
   if (options.progress)
     std::fprintf(options.progress, "resuming after step %lld from '%s'\n", static_cast<long long>(firstStep),
                  path.c_str());
@@ -252,9 +256,8 @@ Status Session::runStep(int64_t step) {
   }
   Executor &executor = *active->executor;
   if (schedule->changes())
-    dispatchFloat(executor.tensor(active->lr).dtype, [&]<typename T>() {
-      *executor.tensor(active->lr).as<T>() = static_cast<T>(schedule->at(step));
-    });
+    dispatchFloat(executor.tensor(active->lr).dtype,
+                  [&]<typename T>() { *executor.tensor(active->lr).as<T>() = static_cast<T>(schedule->at(step)); });
   // The values that this step uses: afterwards the state holds the next step's.
   std::optional<double> lr = numberAt(executor, active->lr), lossScale = numberAt(executor, active->lossScale);
   if (profile)

@@ -36,8 +36,8 @@ public:
   static Result<std::unique_ptr<Session>> create(SessionOptions options, std::vector<GraphInput> inputs,
                                                  Planner planner);
 
-  /// Runs all steps that are left, then writes the files that were asked for. On an error none of those files exists that
-  /// did not exist before, except the log of metrics and the checkpoints of completed steps.
+  /// Runs all steps that are left, then writes the files that were asked for. On an error none of those files exists
+  /// that did not exist before, except the log of metrics and the checkpoints of completed steps.
   Status train();
 
   /// The executor that ran last.
@@ -49,7 +49,7 @@ private:
   struct Program {
     std::unique_ptr<Plan> plan;
     std::unique_ptr<Executor> executor;
-    std::vector<TensorRef> inputs; ///< In the dataset's order.
+    std::vector<TensorRef> inputs;          ///< In the dataset's order.
     int loss = -1, lr = -1, lossScale = -1; ///< Buffers; -1: the model has none.
   };
   Session() = default;

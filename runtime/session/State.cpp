@@ -51,7 +51,8 @@ Result<Metadata> readState(const std::string &path, Executor &executor) {
   forEachState(executor.plan(), [&](const Buffer &buffer, int index) {
     const HostTensor &tensor = file->tensors.find(buffer.name)->second;
     std::string unused;
-    convert(tensor.type.dtype, tensor.data, buffer.type.dtype, executor.tensor(index).data, buffer.type.elems(), unused);
+    convert(tensor.type.dtype, tensor.data, buffer.type.dtype, executor.tensor(index).data, buffer.type.elems(),
+            unused);
   });
   return std::move(file->metadata);
 }

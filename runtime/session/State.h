@@ -9,8 +9,8 @@ namespace recast {
 Result<std::unique_ptr<AtomicFile>> stageState(const std::string &path, const Executor &executor,
                                                const Metadata &metadata = {});
 
-/// Fills every state buffer; the file may hold more. An error lists what is missing, or names the tensor and both types,
-/// and leaves the state as it was.
+/// Fills every state buffer; the file may hold more. An error lists what is missing, or names the tensor and both
+/// types, and leaves the state as it was.
 Result<Metadata> readState(const std::string &path, Executor &executor);
 
 /// Copies the state of one executor into another of the same model.

@@ -16,7 +16,9 @@ constexpr std::array<uint32_t, 256> makeCrcTable() {
   return table;
 }
 
-template <typename T> std::string raw(T value) { return std::string(reinterpret_cast<const char *>(&value), sizeof(T)); }
+template <typename T> std::string raw(T value) {
+  return std::string(reinterpret_cast<const char *>(&value), sizeof(T));
+}
 
 std::string varint(uint64_t value) {
   std::string bytes;

@@ -150,8 +150,8 @@ Result<std::vector<ZipMember>> parseZip(std::span<const std::byte> bytes, std::s
 
     if (!reader.ok || reader.get<uint32_t>(entry.offset) != kLocalSignature)
       return broken("member '" + name + "' is damaged");
-    uint64_t data = entry.offset + kLocalBytes + reader.get<uint16_t>(entry.offset + 26) +
-                    reader.get<uint16_t>(entry.offset + 28);
+    uint64_t data =
+        entry.offset + kLocalBytes + reader.get<uint16_t>(entry.offset + 26) + reader.get<uint16_t>(entry.offset + 28);
     std::span<const std::byte> packed = reader.slice(data, entry.packedBytes);
     if (!reader.ok)
       return broken("member '" + name + "' ends beyond the file");

@@ -1,4 +1,5 @@
 #include "runtime/kernels/cpu/OneDnn.h"
+#include "runtime/reference/Loops.h"
 
 namespace recast::onednn {
 namespace {
@@ -26,11 +27,35 @@ constexpr Maker kMakers[] = {
     {"", "ConvTranspose", makeConvTranspose},
     {"recast", "conv_grad_input", makeConvGradInput},
     {"recast", "conv_grad_weight", makeConvGradWeight},
-    {"", "MaxPool", makePool},
-    {"", "AveragePool", makePool},
-    {"", "GlobalAveragePool", makePool},
+    {"", "MaxPool", makeMaxPool},
+    {"", "AveragePool", makeAveragePool},
+    {"", "GlobalAveragePool", makeAveragePool},
+    {"recast", "max_pool_grad", makeMaxPoolGrad},
     {"recast", "average_pool_grad", makeAveragePoolGrad},
 };
+
+using reference::load;
+using reference::roundTo;
+
+/// to = from, one to f32.
+template <typename T> void widen(const T *from, float *to, int64_t count) {
+  parallelFor(count, reference::kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      to[i] = load(from[i]);
+  });
+}
+
+/// to[n,c,i] = from[n,c,i] + bias[c], rounded once; bias may be null.
+template <typename T>
+void narrow(const float *from, const T *bias, T *to, int64_t planes, int64_t channels, int64_t elems) {
+  parallelFor(planes, reference::grainFor(elems), [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      float added = bias ? load(bias[plane % channels]) : 0.0f;
+      for (int64_t i = plane * elems; i < (plane + 1) * elems; ++i)
+        to[i] = roundTo<T>(bias ? from[i] + added : from[i]);
+    }
+  });
+}
 
 std::string_view statusName(dnnl_status_t status) {
   switch (status) {
@@ -63,6 +88,15 @@ dnnl::memory::data_type dataType(DType type) {
   default:
     throw Refusal{std::string(recast::name(type)) + " is not supported"};
   }
+}
+
+DType commonType(const StepSpec &spec) {
+  DType type = spec.outputs[0].dtype;
+  dataType(type);
+  for (const TensorType &input : spec.inputs)
+    if (input.present() && input.dtype != type)
+      throw Refusal{"operands of different types"};
+  return type;
 }
 
 dnnl::memory::desc plain(std::span<const int64_t> dims, DType type) {
@@ -130,6 +164,41 @@ void Program::copy(const Operand &from, const Operand &to) {
     return;
   dnnl::reorder::primitive_desc descriptor(engine(), from.desc, engine(), to.desc, attributes());
   add(dnnl::reorder(descriptor), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+Operand Program::load(size_t i, std::span<const int64_t> dims, DType to) {
+  if (to == type)
+    return {input(i), plain(dims, to)};
+  Operand wide = temporary(plain(dims, DType::F32));
+  int64_t count = elementCount(dims);
+  add([this, i, slot = wide.slot, count](const KernelArgs &args) {
+    dispatchFloat(type, [&]<typename T>() {
+      if constexpr (sizeof(T) == 2)
+        widen(args.inputs[i].as<T>(), static_cast<float *>(address(args, slot)), count);
+    });
+  });
+  return wide;
+}
+
+Operand Program::target(const dnnl::memory::desc &desc, std::span<const int64_t> dims) {
+  return desc == plain(dims, type) ? Operand{output(0), desc} : temporary(desc);
+}
+
+void Program::store(const Operand &from, std::span<const int64_t> dims, int bias) {
+  if (from.desc.get_data_type() == dataType(type)) {
+    copy(from, {output(0), plain(dims, type)});
+    return;
+  }
+  Operand wide = inLayout(from, plain(dims, DType::F32));
+  int64_t channels = bias < 0 ? 1 : dims[1], planes = bias < 0 ? elementCount(dims) / dims.back() : dims[0] * dims[1];
+  add([this, slot = wide.slot, bias, planes, channels, elems = elementCount(dims) / planes](const KernelArgs &args) {
+    dispatchFloat(type, [&]<typename T>() {
+      if constexpr (sizeof(T) == 2)
+        narrow(static_cast<const float *>(address(args, slot)),
+               bias < 0 ? nullptr : args.inputs[static_cast<size_t>(bias)].as<T>(), args.outputs[0].as<T>(), planes,
+               channels, elems);
+    });
+  });
 }
 
 void Program::add(std::function<void(const KernelArgs &)> loop) { actions.push_back({{}, {}, {}, std::move(loop)}); }

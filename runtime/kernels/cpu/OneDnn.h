@@ -16,6 +16,23 @@ struct Refusal {
 /// f32, bf16 or f16; throws a Refusal for other types.
 dnnl::memory::data_type dataType(DType type);
 
+/// The element type of the step's output; throws a Refusal if an input has another one.
+DType commonType(const StepSpec &spec);
+
+/// make(type): a kernel that computes in the step's own type, or in f32 between conversions where that is refused and
+/// the type has 16 bits. Sums are in f32 either way.
+template <typename Make> std::unique_ptr<Kernel> preferOwnType(const StepSpec &spec, Make &&make) {
+  DType type = commonType(spec);
+  if (type != DType::F16 && type != DType::BF16)
+    return make(type);
+  try {
+    return make(type);
+  } catch (const Refusal &) {
+  } catch (const dnnl::error &) {
+  }
+  return make(DType::F32);
+}
+
 /// A dense row-major descriptor.
 dnnl::memory::desc plain(std::span<const int64_t> dims, DType type);
 /// oneDNN may choose the layout.
@@ -44,7 +61,7 @@ struct Operand {
 /// A kernel that is made of oneDNN primitives and small loops, executed in order.
 class Program : public Kernel {
 public:
-  explicit Program(const StepSpec &spec) : name(spec.name), op(spec.op) {}
+  explicit Program(const StepSpec &spec) : name(spec.name), op(spec.op), type(spec.outputs[0].dtype) {}
 
   size_t workspaceBytes() const override { return reservedBytes + scratchBytes; }
   Status run(const KernelArgs &args) override;
@@ -57,6 +74,14 @@ public:
   Operand inLayout(const Operand &from, const dnnl::memory::desc &desc);
   /// Adds a reorder, unless both are the same place.
   void copy(const Operand &from, const Operand &to);
+  /// Input `i` row-major as `dims`, in `type`: a temporary and a conversion where it is not of that type.
+  Operand load(size_t i, std::span<const int64_t> dims, DType type);
+  /// Where to compute output 0 in the layout and type of `desc`; store() brings it to the output. `dims` are those of
+  /// the output as `desc` sees it.
+  Operand target(const dnnl::memory::desc &desc, std::span<const int64_t> dims);
+  /// After the last primitive: reorders and converts `from` to output 0. `bias`, where it is present, is an input of
+  /// the step that is added along dimension 1.
+  void store(const Operand &from, std::span<const int64_t> dims, int bias = -1);
   /// Adds a loop; it may not allocate.
   void add(std::function<void(const KernelArgs &)> loop);
 
@@ -75,6 +100,7 @@ private:
     std::function<void(const KernelArgs &)> loop;
   };
   std::string name, op;
+  DType type; ///< Of the step's tensors.
   std::vector<Action> actions;
   size_t reservedBytes = 0, scratchBytes = 0;
 };
@@ -86,7 +112,9 @@ std::unique_ptr<Kernel> makeConv(const StepSpec &spec);
 std::unique_ptr<Kernel> makeConvTranspose(const StepSpec &spec);
 std::unique_ptr<Kernel> makeConvGradInput(const StepSpec &spec);
 std::unique_ptr<Kernel> makeConvGradWeight(const StepSpec &spec);
-std::unique_ptr<Kernel> makePool(const StepSpec &spec);
+std::unique_ptr<Kernel> makeMaxPool(const StepSpec &spec);
+std::unique_ptr<Kernel> makeAveragePool(const StepSpec &spec);
+std::unique_ptr<Kernel> makeMaxPoolGrad(const StepSpec &spec);
 std::unique_ptr<Kernel> makeAveragePoolGrad(const StepSpec &spec);
 
 /// For KernelEntry.

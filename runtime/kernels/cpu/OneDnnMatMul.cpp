@@ -1,4 +1,4 @@
-// MatMul and Gemm. Operands stay in ONNX's layout: a transpose is a pair of strides.
+// MatMul and Gemm.
 #include "runtime/kernels/Parallel.h"
 #include "runtime/kernels/cpu/OneDnn.h"
 #include <cstring>
@@ -14,19 +14,12 @@ Dims padded(Dims dims, size_t rank) {
   return dims;
 }
 
-void requireSameTypes(const StepSpec &spec) {
-  for (const TensorType &input : spec.inputs)
-    if (input.present() && input.dtype != spec.outputs[0].dtype)
-      throw Refusal{"operands of different types"};
-}
-
-/// y[i] = c broadcast to [rows, columns], in units of Bytes.
-template <typename Unit>
-void broadcastRows(const Unit *c, int64_t cRows, int64_t cColumns, Unit *y, int64_t rows, int64_t columns) {
+/// y = c broadcast to [rows, columns].
+template <typename Unit> void broadcastRows(const Unit *c, const Dims &cDims, Unit *y, int64_t rows, int64_t columns) {
   parallelFor(rows, std::max<int64_t>(1, 16384 / columns), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const Unit *from = c + (cRows == 1 ? 0 : row * cColumns);
-      if (cColumns == 1)
+      const Unit *from = c + (cDims[0] == 1 ? 0 : row * cDims[1]);
+      if (cDims[1] == 1)
         std::fill_n(y + row * columns, columns, *from);
       else
         std::memcpy(y + row * columns, from, static_cast<size_t>(columns) * sizeof(Unit));
@@ -34,83 +27,117 @@ void broadcastRows(const Unit *c, int64_t cRows, int64_t cColumns, Unit *y, int6
   });
 }
 
-} // namespace
+/// The product of one step, in ONNX's layout: row-major, where a transpose is a pair of strides.
+struct Product {
+  Dims a, b, y;
+  bool transA = false, transB = false;
+};
 
-std::unique_ptr<Kernel> makeMatMul(const StepSpec &spec) {
-  requireSameTypes(spec);
-  DType type = spec.outputs[0].dtype;
-  dataType(type);
-  Dims a = spec.inputs[0].dims, b = spec.inputs[1].dims;
-  if (a.size() == 1)
-    a.insert(a.begin(), 1);
-  if (b.size() == 1)
-    b.push_back(1);
-  int64_t m = a[a.size() - 2], k = a.back(), n = b.back();
-  Dims aBatch(a.begin(), a.end() - 2), bBatch(b.begin(), b.end() - 2);
-  if (elementCount(bBatch) == 1) {
-    // One right operand for the whole batch: the batch joins the rows.
-    a = {elementCount(aBatch) * m, k};
-    b = {k, n};
-  }
-  size_t rank = std::max(a.size(), b.size());
-  a = padded(a, rank);
-  b = padded(b, rank);
-  Dims y(rank);
-  for (size_t d = 0; d + 2 < rank; ++d)
-    y[d] = a[d] == 1 ? b[d] : a[d];
-  y[rank - 2] = a[rank - 2];
-  y[rank - 1] = n;
-  dnnl::memory::desc aDesc = plain(a, type), bDesc = plain(b, type), yDesc = plain(y, type);
-  dnnl::matmul::primitive_desc descriptor(engine(), aDesc, bDesc, yDesc, attributes());
-  requireOptimised(descriptor);
-  auto program = std::make_unique<Program>(spec);
-  program->add(
-      dnnl::matmul(descriptor),
-      {{DNNL_ARG_SRC, {input(0), aDesc}}, {DNNL_ARG_WEIGHTS, {input(1), bDesc}}, {DNNL_ARG_DST, {output(0), yDesc}}});
-  return program;
+dnnl::memory::desc matrix(const Dims &dims, bool transposed, DType type) {
+  if (!transposed)
+    return plain(dims, type);
+  return {dims, dataType(type), Dims{1, dims[0]}};
 }
 
-std::unique_ptr<Kernel> makeGemm(const StepSpec &spec) {
-  requireSameTypes(spec);
-  DType type = spec.outputs[0].dtype;
-  bool transA = spec.attrs.getInt("transA", 0) != 0, transB = spec.attrs.getInt("transB", 0) != 0;
-  float alpha = spec.attrs.getFloat("alpha", 1), beta = spec.attrs.getFloat("beta", 1);
-  int64_t m = spec.outputs[0].dims[0], n = spec.outputs[0].dims[1];
-  int64_t k = spec.inputs[0].dims[transA ? 0 : 1];
-  dnnl::memory::desc aDesc({m, k}, dataType(type), transA ? Dims{1, m} : Dims{k, 1});
-  dnnl::memory::desc bDesc({k, n}, dataType(type), transB ? Dims{1, k} : Dims{n, 1});
-  dnnl::memory::desc yDesc = plain(spec.outputs[0].dims, type);
-  std::vector<std::pair<int, Operand>> arguments = {
-      {DNNL_ARG_SRC, {input(0), aDesc}}, {DNNL_ARG_WEIGHTS, {input(1), bDesc}}, {DNNL_ARG_DST, {output(0), yDesc}}};
-  bool hasAddend = spec.inputs.size() > 2 && spec.inputs[2].present() && beta != 0;
-  Dims c = hasAddend ? padded(spec.inputs[2].dims, 2) : Dims();
+struct Addend {
+  size_t input = 0;
+  Dims dims; ///< Two; empty where there is no addend.
+  float beta = 1;
+};
+
+std::unique_ptr<Kernel> makeProduct(const StepSpec &spec, const Product &p, float alpha, const Addend &c, DType type) {
   auto program = std::make_unique<Program>(spec);
+  Operand a = program->load(0, p.a, type), b = program->load(1, p.b, type);
+  a.desc = matrix(p.a, p.transA, type), b.desc = matrix(p.b, p.transB, type);
+  auto yDesc = plain(p.y, type);
+  Operand y = program->target(yDesc, p.y);
+  std::vector<std::pair<int, Operand>> arguments = {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, y}};
   dnnl::primitive_attr attr = attributes();
   dnnl::post_ops postOps;
   if (alpha != 1)
     postOps.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
   dnnl::matmul::primitive_desc descriptor;
-  if (hasAddend && alpha == 1 && beta == 1 && c == Dims{1, n}) {
-    dnnl::memory::desc bias = plain(c, type);
-    descriptor = dnnl::matmul::primitive_desc(engine(), aDesc, bDesc, bias, yDesc, attr);
-    arguments.push_back({DNNL_ARG_BIAS, {input(2), bias}});
-  } else {
-    // Any other addend is spread over y first, and the product is added to it.
-    if (hasAddend) {
-      postOps.append_sum(beta);
-      program->add([type, c, m, n](const KernelArgs &args) {
+  auto withBias = [&] {
+    auto bias = plain(c.dims, type);
+    dnnl::matmul::primitive_desc candidate(engine(), a.desc, b.desc, bias, yDesc, attr);
+    requireOptimised(candidate);
+    descriptor = candidate;
+    arguments.push_back({DNNL_ARG_BIAS, program->load(c.input, c.dims, type)});
+  };
+  auto withSum = [&] {
+    // Any addend is spread over y first, and the product is added to it.
+    if (!c.dims.empty()) {
+      postOps.append_sum(c.beta);
+      Operand from = program->load(c.input, c.dims, type);
+      program->add([type, c, m = p.y[0], n = p.y[1], from = from.slot, to = y.slot,
+                    self = program.get()](const KernelArgs &args) {
+        const void *addend = self->address(args, from);
+        void *out = self->address(args, to);
         if (byteSize(type) == 4)
-          broadcastRows(args.inputs[2].as<uint32_t>(), c[0], c[1], args.outputs[0].as<uint32_t>(), m, n);
+          broadcastRows(static_cast<const uint32_t *>(addend), c.dims, static_cast<uint32_t *>(out), m, n);
         else
-          broadcastRows(args.inputs[2].as<uint16_t>(), c[0], c[1], args.outputs[0].as<uint16_t>(), m, n);
+          broadcastRows(static_cast<const uint16_t *>(addend), c.dims, static_cast<uint16_t *>(out), m, n);
       });
     }
     attr.set_post_ops(postOps);
-    descriptor = dnnl::matmul::primitive_desc(engine(), aDesc, bDesc, yDesc, attr);
-  }
-  requireOptimised(descriptor);
+    descriptor = {engine(), a.desc, b.desc, yDesc, attr};
+    requireOptimised(descriptor);
+  };
+  bool plainBias = !c.dims.empty() && alpha == 1 && c.beta == 1 && c.dims[0] == 1 && c.dims[1] == p.y[1];
+  if (plainBias)
+    try {
+      withBias();
+    } catch (const Refusal &) {
+      plainBias = false;
+    } catch (const dnnl::error &) {
+      plainBias = false;
+    }
+  if (!plainBias)
+    withSum();
   program->add(dnnl::matmul(descriptor), std::move(arguments));
+  program->store(y, p.y);
   return program;
+}
+
+} // namespace
+
+std::unique_ptr<Kernel> makeMatMul(const StepSpec &spec) {
+  Product p;
+  p.a = spec.inputs[0].dims, p.b = spec.inputs[1].dims;
+  if (p.a.size() == 1)
+    p.a.insert(p.a.begin(), 1);
+  if (p.b.size() == 1)
+    p.b.push_back(1);
+  int64_t m = p.a[p.a.size() - 2], k = p.a.back(), n = p.b.back();
+  Dims aBatch(p.a.begin(), p.a.end() - 2), bBatch(p.b.begin(), p.b.end() - 2);
+  if (elementCount(bBatch) == 1) {
+    // One right operand for the whole batch: the batch joins the rows.
+    p.a = {elementCount(aBatch) * m, k};
+    p.b = {k, n};
+  }
+  size_t rank = std::max(p.a.size(), p.b.size());
+  p.a = padded(p.a, rank);
+  p.b = padded(p.b, rank);
+  p.y.resize(rank);
+  for (size_t d = 0; d + 2 < rank; ++d)
+    p.y[d] = p.a[d] == 1 ? p.b[d] : p.a[d];
+  p.y[rank - 2] = p.a[rank - 2];
+  p.y[rank - 1] = n;
+  return preferOwnType(spec, [&](DType type) { return makeProduct(spec, p, 1, {}, type); });
+}
+
+std::unique_ptr<Kernel> makeGemm(const StepSpec &spec) {
+  Product p;
+  p.transA = spec.attrs.getInt("transA", 0) != 0, p.transB = spec.attrs.getInt("transB", 0) != 0;
+  p.y = spec.outputs[0].dims;
+  int64_t k = spec.inputs[0].dims[p.transA ? 0 : 1];
+  p.a = {p.y[0], k};
+  p.b = {k, p.y[1]};
+  Addend c{2, {}, spec.attrs.getFloat("beta", 1)};
+  if (spec.inputs.size() > 2 && spec.inputs[2].present() && c.beta != 0)
+    c.dims = padded(spec.inputs[2].dims, 2);
+  float alpha = spec.attrs.getFloat("alpha", 1);
+  return preferOwnType(spec, [&](DType type) { return makeProduct(spec, p, alpha, c, type); });
 }
 
 } // namespace recast::onednn

@@ -74,8 +74,10 @@ TEST(Safetensors, RefusesMalformedFilesWithOneSentence) {
       {"cut JSON", withHeader("{\"t\":{", ""), "no JSON object"},
       {"deep JSON", withHeader(std::string(200'000, '['), ""), "no JSON object"},
       {"bad UTF-8", withHeader("{\"\xff\":1}", ""), "no JSON object"},
-      {"duplicate", withHeader(R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-                               R"("t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", ""),
+      {"duplicate",
+       withHeader(R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                  R"("t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                  ""),
        "'t' stands twice"},
       {"entry is a number", withHeader("{\"t\":3}", ""), "tensor 't' has no dtype"},
       {"no offsets", one(R"("dtype":"F32","shape":[1])"), "tensor 't' has no dtype, shape and data_offsets"},
@@ -94,9 +96,12 @@ TEST(Safetensors, RefusesMalformedFilesWithOneSentence) {
       {"beyond the end", one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "the file holds 4 bytes"},
       {"wrong size", one(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "'t' is f32[2]"},
       {"trailing bytes", one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])", "abcdef"), "2 bytes at the end"},
-      {"leading bytes", one(R"("dtype":"F32","shape":[1],"data_offsets":[2,6])", "abcdef"), "2 bytes before tensor 't'"},
-      {"overlap", withHeader(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
-                             R"("b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})", f4),
+      {"leading bytes", one(R"("dtype":"F32","shape":[1],"data_offsets":[2,6])", "abcdef"),
+       "2 bytes before tensor 't'"},
+      {"overlap",
+       withHeader(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
+                  R"("b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+                  f4),
        "tensor 'b' overlaps"},
       {"metadata is a list", withHeader(R"({"__metadata__":[]})", ""), "__metadata__ is no object"},
       {"metadata value", withHeader(R"({"__metadata__":{"k":1}})", ""), "value of 'k' in its __metadata__"},

@@ -1,6 +1,7 @@
 // What the session's tests share: a folder that goes away, and files from literals.
 #pragma once
 #include "runtime/plan/Status.h"
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,0 +1,82 @@
+#include "ir/io/Load.h"
+#include "ir/io/Import.h"
+#include "ir/io/WireFormat.h"
+#include "ir/train/Dialect.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+#include "onnx/defs/parser.h"
+#include "llvm/Support/Path.h"
+
+using namespace mlir;
+namespace recast::io {
+
+void registerDialects(DialectRegistry &registry) { registry.insert<onnx_ir::ONNXDialect, train::TrainDialect>(); }
+
+namespace {
+
+enum class Format { Binary, OnnxText, Mlir };
+
+// By the file's ending; standard input by its first bytes (a binary model starts with the tag of a field).
+Format formatOf(StringRef path, ArrayRef<char> bytes) {
+  if (path.ends_with(".mlir"))
+    return Format::Mlir;
+  if (path.ends_with(".onnxtxt"))
+    return Format::OnnxText;
+  if (path != "-")
+    return Format::Binary;
+  StringRef text = StringRef(bytes.data(), std::min<size_t>(bytes.size(), 4096)).ltrim();
+  if (text.starts_with("<"))
+    return Format::OnnxText;
+  for (StringRef start : {"module", "\"builtin.module\"", "//", "#", "!", "{-#"})
+    if (text.starts_with(start))
+      return Format::Mlir;
+  return Format::Binary;
+}
+
+} // namespace
+
+OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, const LoadOptions &options) {
+  context.loadDialect<onnx_ir::ONNXDialect, train::TrainDialect>();
+  std::string shown = path == "-" ? "standard input" : path;
+  auto report = [&](const Twine &text) {
+    emitError(UnknownLoc::get(&context)) << shown << ": " << text;
+    return OwningOpRef<ModuleOp>();
+  };
+  auto file = path == "-" ? MappedFile::readStdin() : MappedFile::open(path);
+  if (!file) {
+    emitError(UnknownLoc::get(&context)) << llvm::toString(file.takeError());
+    return nullptr;
+  }
+  ArrayRef<char> bytes = (*file)->bytes();
+  if (bytes.empty())
+    return report("is empty: a model is needed");
+
+  StringRef text(bytes.data(), bytes.size());
+  Format format = formatOf(path, bytes);
+  if (format == Format::Mlir) {
+    auto module = parseSourceString<ModuleOp>(text, ParserConfig(&context), shown);
+    return module && onnx_ir::mainGraph(*module) ? std::move(module) : report("holds no onnx.graph");
+  }
+  onnx::ModelProto model;
+  std::string folder = path == "-" ? "" : llvm::sys::path::parent_path(path).str();
+  try {
+    if (format == Format::OnnxText) {
+      std::string copy = text.str();
+      onnx::OnnxParser parser(copy.c_str());
+      if (auto status = parser.Parse(model); !status.IsOK())
+        return report(status.ErrorMessage());
+    } else {
+      auto skeleton = extractTensors(bytes);
+      if (!skeleton)
+        return report(llvm::toString(skeleton.takeError()));
+      if (!model.ParseFromString(*skeleton))
+        return report("is no ONNX model: protobuf cannot parse it");
+    }
+    TensorReader tensors(&context, format == Format::Binary ? *file : nullptr, folder);
+    return importModel(context, model, tensors, shown, options);
+  } catch (const std::exception &error) {
+    return report(error.what());
+  }
+}
+
+} // namespace recast::io

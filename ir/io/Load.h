@@ -1,0 +1,22 @@
+// Reading models: .onnx (with external data beside it), .onnxtxt, .mlir.
+#pragma once
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include <string>
+
+namespace recast::io {
+
+struct LoadOptions {
+  /// Operators and opsets that the ONNX library does not know are kept as generic nodes instead of being refused.
+  bool allowUnknown = false;
+};
+
+/// Registers the dialects that models need.
+void registerDialects(mlir::DialectRegistry &registry);
+
+/// Loads a model; "-" is standard input. Null after an error that was reported through the context's diagnostics: the
+/// text names the file, and the node or tensor at fault.
+mlir::OwningOpRef<mlir::ModuleOp> loadModel(mlir::MLIRContext &context, const std::string &path,
+                                            const LoadOptions &options = {});
+
+} // namespace recast::io

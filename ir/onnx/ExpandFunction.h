@@ -1,0 +1,14 @@
+// Operators that ONNX defines by others: replaced by their function bodies.
+#pragma once
+#include "ir/onnx/Builder.h"
+
+namespace recast::onnx_ir {
+
+/// True where the ONNX library has a body for the node's operator at the model's opset.
+bool hasFunctionBody(Node node);
+
+/// Builds the body with `b` where its insertion point stands; `outputs` has a value (null where the body leaves an
+/// optional output out) for each result of the node. The node itself stays.
+mlir::LogicalResult expandFunctionBody(Node node, NodeBuilder &b, llvm::SmallVectorImpl<mlir::Value> &outputs);
+
+} // namespace recast::onnx_ir

@@ -1,0 +1,274 @@
+// Bodies of the operators around the gradients: loss scaling, clipping, optimizers, random masks. Scalars are computed
+// in f64, as PyTorch does in Python, and rounded once to the type of the tensor that they multiply.
+#include "ir/train/BodyHelpers.h"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::train {
+namespace {
+
+using Values = ArrayRef<Value>;
+using Outputs = SmallVectorImpl<Value>;
+
+Type f64(NodeBuilder &b) { return b.rewriter().getF64Type(); }
+Type i64(NodeBuilder &b) { return b.rewriter().getI64Type(); }
+Value asDouble(NodeBuilder &b, Value x) { return b.cast(x, f64(b)); }
+Value oneMinus(NodeBuilder &b, Value x) { return b.sub(b.scalarLike(x, 1), x); }
+
+// Loss scaling
+// ---------------------------------------------------------------------------------------------------------
+
+LogicalResult scaleLoss(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value loss = widen(b, in[0]);
+  out.push_back(b.castLike(b.mul(loss, b.castLike(in[1], loss)), in[0]));
+  return success();
+}
+
+// x * 0 is 0, or NaN where x is not finite: one sum finds infinities and NaN. Every comparison with NaN is false.
+Value foundNonFinite(NodeBuilder &b, Values gradients) {
+  Value found;
+  for (Value gradient : gradients) {
+    Value zero = sumAll(b, b.mulScalar(widen(b, gradient), 0));
+    Value bad = b.node("Not", {b.node("Less", {zero, b.scalarLike(zero, 1)})});
+    found = found ? b.node("Or", {found, bad}) : bad;
+  }
+  return found ? found : b.scalar(b.rewriter().getI1Type(), 0);
+}
+
+LogicalResult unscale(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value inverse = b.node("Reciprocal", {asDouble(b, in.back())});
+  for (Value gradient : in.drop_back()) {
+    Value wide = widen(b, gradient);
+    out.push_back(b.castLike(b.mul(wide, b.castLike(inverse, wide)), gradient));
+  }
+  out.push_back(foundNonFinite(b, in.drop_back()));
+  return success();
+}
+
+LogicalResult checkFinite(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  out.push_back(foundNonFinite(b, in));
+  return success();
+}
+
+// Inputs: found_inf loss_scale good_steps growth backoff interval min max. Growth that overflows is not taken.
+LogicalResult updateLossScale(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value foundInf = in[0], scale = in[1], low = b.castLike(in[6], scale), high = b.castLike(in[7], scale);
+  Value count = b.add(in[2], b.intScalar(1));
+  Value isDue = b.node("Equal", {count, in[5]});
+  auto scaled = [&](Value factor) { return b.castLike(b.mul(asDouble(b, scale), asDouble(b, factor)), scale); };
+  Value grown = scaled(in[3]);
+  Value isFinite = b.node("Less", {grown, b.scalarLike(grown, std::numeric_limits<double>::infinity())});
+  Value kept = select(b, b.node("And", {isDue, isFinite}), grown, scale);
+  Value next = select(b, foundInf, scaled(in[4]), kept);
+  next = select(b, b.node("Less", {next, low}), low, next);
+  out.push_back(select(b, b.node("Greater", {next, high}), high, next));
+  out.push_back(select(b, b.node("Or", {foundInf, isDue}), b.intScalar(0), count));
+  return success();
+}
+
+// Clipping
+// -------------------------------------------------------------------------------------------------------------
+
+// Squares are summed in f64: those of large f32 gradients would overflow.
+Value norm(NodeBuilder &b, Values gradients) {
+  SmallVector<Value> squares;
+  for (Value gradient : gradients)
+    squares.push_back(b.reduce("ReduceSumSquare", asDouble(b, gradient), {}, /*keepDims=*/false));
+  return b.node("Sqrt", {squares.size() == 1 ? squares.front() : b.node("Sum", squares)});
+}
+
+LogicalResult gradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  out.push_back(b.castLike(norm(b, in), in[0]));
+  return success();
+}
+
+LogicalResult clipGradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value total = norm(b, in.drop_back());
+  Value ratio = b.div(asDouble(b, in.back()), b.addScalar(total, 1e-6)), one = b.scalarLike(ratio, 1);
+  Value factor = select(b, b.node("Greater", {ratio, one}), one, ratio);
+  for (Value gradient : in.drop_back()) {
+    Value wide = widen(b, gradient);
+    out.push_back(b.castLike(b.mul(wide, b.castLike(factor, wide)), gradient));
+  }
+  out.push_back(b.castLike(total, in[0]));
+  return success();
+}
+
+LogicalResult clipGradValue(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  if (failed(needsOpset(op, b, 9)))
+    return failure();
+  for (Value gradient : in.drop_back()) {
+    Value wide = widen(b, gradient), high = b.castLike(in.back(), wide), low = b.neg(high);
+    // Where and not Clip, which may turn NaN into a bound.
+    Value fromBelow = b.where(b.node("Less", {wide, low}), low, wide);
+    out.push_back(b.castLike(b.where(b.node("Greater", {wide, high}), high, fromBelow), gradient));
+  }
+  return success();
+}
+
+// Optimizers
+// -----------------------------------------------------------------------------------------------------------
+
+// Inputs: skip param grad exp_avg exp_avg_sq step lr beta1 beta2 eps weight_decay.
+template <bool isDecoupled> LogicalResult adam(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value skip = in[0], param = widen(b, in[1]), grad = b.castLike(in[2], param);
+  Value first = b.castLike(in[3], param), second = b.castLike(in[4], param), step = asDouble(b, in[5]);
+  Value lr = asDouble(b, in[6]), beta1 = asDouble(b, in[7]), beta2 = asDouble(b, in[8]), decay = asDouble(b, in[10]);
+  auto rounded = [&](Value scalar) { return b.castLike(scalar, param); };
+
+  if (isDecoupled)
+    param = b.mul(param, rounded(oneMinus(b, b.mul(lr, decay))));
+  else
+    grad = b.add(grad, b.mul(rounded(decay), param));
+  first = b.add(b.mul(rounded(beta1), first), b.mul(rounded(oneMinus(b, beta1)), grad));
+  second = b.add(b.mul(rounded(beta2), second), b.mul(b.mul(rounded(oneMinus(b, beta2)), grad), grad));
+  Value stepSize = rounded(b.div(lr, oneMinus(b, b.node("Pow", {beta1, step}))));
+  Value correction = rounded(b.node("Sqrt", {oneMinus(b, b.node("Pow", {beta2, step}))}));
+  Value denominator = b.add(b.div(b.node("Sqrt", {second}), correction), rounded(in[9]));
+  param = b.sub(param, b.div(b.mul(stepSize, first), denominator));
+
+  out.push_back(select(b, skip, in[1], b.castLike(param, in[1])));
+  out.push_back(select(b, skip, in[3], b.castLike(first, in[3])));
+  out.push_back(select(b, skip, in[4], b.castLike(second, in[4])));
+  return success();
+}
+
+// Inputs: skip param grad momentum_buffer? step lr momentum dampening weight_decay. Without momentum the buffer is not
+// used and keeps its value; the first step sets it to the gradient.
+LogicalResult sgd(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  Value skip = in[0], buffer = in[3], param = widen(b, in[1]);
+  auto rounded = [&](Value scalar) { return b.castLike(scalar, param); };
+  Value direction = b.add(b.castLike(in[2], param), b.mul(rounded(in[8]), param)), updated;
+  if (buffer) {
+    Value momentum = asDouble(b, in[6]), zero = b.scalarLike(momentum, 0);
+    Value isPlain =
+        b.node("Not", {b.node("Or", {b.node("Less", {momentum, zero}), b.node("Greater", {momentum, zero})})});
+    Value isFirst = b.node("Or", {isPlain, b.node("Equal", {in[4], b.intScalar(1)})});
+    Value damped = b.mul(rounded(oneMinus(b, asDouble(b, in[7]))), direction);
+    Value moving = b.add(b.mul(rounded(momentum), b.castLike(buffer, param)), damped);
+    updated = select(b, isFirst, direction, moving);
+    direction = op.getInt("nesterov", 0) ? b.add(direction, b.mul(rounded(momentum), updated)) : updated;
+    updated = select(b, b.node("Or", {skip, isPlain}), buffer, b.castLike(updated, buffer));
+  }
+  param = b.sub(param, b.mul(rounded(in[5]), direction));
+  out.push_back(select(b, skip, in[1], b.castLike(param, in[1])));
+  if (op.numOutputs() > 1)
+    out.push_back(updated ? updated : skip); // Without a buffer nothing reads this output.
+  return success();
+}
+
+LogicalResult keepIf(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  out.push_back(select(b, in[0], in[1], in[2]));
+  return success();
+}
+
+LogicalResult barrier(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  for (Value x : in)
+    out.push_back(b.node("Identity", {x}));
+  return success();
+}
+
+// Typing only: files do not show it.
+LogicalResult markScaled(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  out.push_back(in[0]);
+  return success();
+}
+
+// Random masks: docs/random.md. Runtimes have integer products for i64 and not for u64; they wrap around, and modulo
+// 2^64 both are one.
+// ---------------------------------------------------------------------------------------------------------
+
+Value int64Of(NodeBuilder &b, uint64_t word) { return b.intScalar(static_cast<int64_t>(word)); }
+
+/// x mod 2^32, in [0, 2^32): a cast to fewer bits discards the upper ones.
+Value lowHalf(NodeBuilder &b, Value x) {
+  return b.cast(b.cast(x, IntegerType::get(b.context(), 32, IntegerType::Unsigned)), i64(b));
+}
+/// The upper 32 bits, in [0, 2^32): an exact division, then without the sign.
+Value highHalf(NodeBuilder &b, Value x) {
+  return lowHalf(b, b.div(b.sub(x, lowHalf(b, x)), int64Of(b, uint64_t(1) << 32)));
+}
+
+/// Bits 0 to 63 of a scalar, as 64 numbers.
+Value bitsOf(NodeBuilder &b, Value x) {
+  SmallVector<int64_t> powers;
+  for (int i = 0; i < 32; ++i)
+    powers.push_back(int64_t(1) << i);
+  SmallVector<Value> halves;
+  for (Value half : {lowHalf(b, x), highHalf(b, x)}) {
+    Value shifted = b.div(b.unsqueeze(half, {0}), b.ints(powers)), two = b.intScalar(2);
+    halves.push_back(b.sub(shifted, b.mul(b.div(shifted, two), two)));
+  }
+  return b.concat(halves, 0);
+}
+
+/// x ^ (x >> shift) of a scalar. Bitwise operators came in opset 18; without them each bit is a number.
+Value xorShift(NodeBuilder &b, Value x, int64_t shift) {
+  if (b.opset() >= 18) {
+    Type u64 = IntegerType::get(b.context(), 64, IntegerType::Unsigned);
+    Value word = b.cast(x, u64), by = b.cast(b.intScalar(shift), u64);
+    Value shifted = b.node("BitShift", {word, by}, b.attr("direction", "RIGHT"));
+    return b.cast(b.node("BitwiseXor", {word, shifted}), i64(b));
+  }
+  Value bits = bitsOf(b, x);
+  Value shifted = b.concat({b.slice(bits, {shift}, {64}, {0}), b.ints(SmallVector<int64_t>(shift, 0))}, 0);
+  Value isDifferent = b.cast(b.node("Not", {b.node("Equal", {bits, shifted})}), i64(b));
+  SmallVector<int64_t> powers;
+  for (int i = 0; i < 64; ++i)
+    powers.push_back(static_cast<int64_t>(uint64_t(1) << i));
+  return sumAll(b, b.mul(isDifferent, b.ints(powers)));
+}
+
+/// splitmix64's output function of the seed, made odd.
+Value squaresKey(NodeBuilder &b, Value seed) {
+  Value z = b.add(seed, int64Of(b, 0x9e3779b97f4a7c15u));
+  z = b.mul(xorShift(b, z, 30), int64Of(b, 0xbf58476d1ce4e5b9u));
+  z = b.mul(xorShift(b, z, 27), int64Of(b, 0x94d049bb133111ebu));
+  z = xorShift(b, z, 31);
+  Value two = b.intScalar(2), parity = b.sub(z, b.mul(b.div(z, two), two)); // -1, 0 or 1
+  return b.add(z, b.sub(b.intScalar(1), b.square(parity)));
+}
+
+LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  if (failed(needsOpset(op, b, 9)))
+    return failure();
+  Value key = squaresKey(b, b.cast(in[0], i64(b)));
+  Value first = int64Of(b, static_cast<uint64_t>(op.getInt("offset", 0)) << 40);
+  Value counter = b.add(iotaOver(b, in[1]), first);
+
+  Value x = b.mul(counter, key), y = x, z = b.add(y, key);
+  auto squarePlus = [&](Value addend) { x = b.add(b.square(x), addend); };
+  auto swapHalves = [&] { x = b.add(b.mul(lowHalf(b, x), int64Of(b, uint64_t(1) << 32)), highHalf(b, x)); };
+  for (Value addend : {y, z, y}) {
+    squarePlus(addend);
+    swapHalves();
+  }
+  squarePlus(z);
+  Value uniform = b.mulScalar(asDouble(b, highHalf(b, x)), 0x1p-32);
+  out.push_back(b.compare("GreaterOrEqual", uniform, asDouble(b, in[2])));
+  return success();
+}
+
+} // namespace
+
+ArrayRef<BodyEntry> stepBodies() {
+  static const BodyEntry entries[] = {
+      {"scale_loss", scaleLoss},
+      {"mark_scaled", markScaled},
+      {"unscale", unscale},
+      {"check_finite", checkFinite},
+      {"update_loss_scale", updateLossScale},
+      {"grad_norm", gradNorm},
+      {"clip_grad_norm", clipGradNorm},
+      {"clip_grad_value", clipGradValue},
+      {"adamw", adam<true>},
+      {"adam", adam<false>},
+      {"sgd", sgd},
+      {"keep_if", keepIf},
+      {"barrier", barrier},
+      {"dropout_mask", dropoutMask},
+  };
+  return entries;
+}
+
+} // namespace recast::train

@@ -1,0 +1,191 @@
+#include "passes/gradient/Differentiability.h"
+#include "llvm/Support/Regex.h"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::gradient {
+
+FailureOr<Value> findLoss(GraphOp graph, StringRef name) {
+  SmallVector<Value> scalars;
+  std::string known;
+  for (Value output : graph.getBody().front().getTerminator()->getOperands()) {
+    StringRef label = nameOf(output);
+    auto type = dyn_cast<RankedTensorType>(output.getType());
+    bool isScalar = type && isa<FloatType>(type.getElementType()) &&
+                    (type.getRank() == 0 || (type.hasStaticShape() && type.getNumElements() == 1));
+    if (name.empty() ? isScalar : label == name)
+      scalars.push_back(output);
+    std::string shown;
+    llvm::raw_string_ostream(shown) << output.getType();
+    known += (known.empty() ? "'" : ", '") + label.str() + "' (" + shown + ")";
+    if (!name.empty() && label == name && !isScalar)
+      return graph.emitError() << "the output '" << name << "' cannot be the loss: it is no floating-point scalar";
+  }
+  if (scalars.size() > 1)
+    for (Value output : scalars)
+      if (nameOf(output) == "loss")
+        return output;
+  if (scalars.size() != 1)
+    return graph.emitError() << (name.empty() ? scalars.empty() ? "no output is a floating-point scalar"
+                                                                : "several outputs could be the loss"
+                                              : "no output has the name given as the loss")
+                             << "; outputs are " << known << ": choose one with --loss=NAME";
+  return scalars.front();
+}
+
+bool carriesGradient(Node node, unsigned i) {
+  if (!node.input(i) || !isFloatTensor(node.input(i)))
+    return false;
+  const Rule *rule = findRule(node);
+  if (!rule)
+    return true;
+  return rule->kind == Kind::Rule && (i >= 64 || (rule->inputs >> i & 1) || rule->inputs == ~0ull);
+}
+
+llvm::DenseSet<Value> influencingValues(GraphOp graph, Value loss) {
+  llvm::DenseSet<Value> found{loss};
+  for (Operation &op : llvm::reverse(graph.getBody().front())) {
+    if (!isNode(&op) || llvm::none_of(op.getResults(), [&](Value v) { return found.contains(v); }))
+      continue;
+    Node node(&op);
+    for (unsigned i = 0; i < node.numInputs(); ++i)
+      if (carriesGradient(node, i))
+        found.insert(node.input(i));
+    // Bodies may read values of the graph.
+    op.walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (inner != &op && isFloatTensor(operand))
+          found.insert(operand);
+    });
+  }
+  return found;
+}
+
+llvm::DenseSet<Value> dependentValues(GraphOp graph, ArrayRef<Value> sources) {
+  llvm::DenseSet<Value> found(sources.begin(), sources.end());
+  for (Operation &op : graph.getBody().front()) {
+    if (!isNode(&op))
+      continue;
+    Node node(&op);
+    bool depends = false;
+    for (unsigned i = 0; i < node.numInputs() && !depends; ++i)
+      depends = found.contains(op.getOperand(i)) && carriesGradient(node, i);
+    if (op.getNumRegions() && !depends)
+      op.walk([&](Operation *inner) {
+        depends |= llvm::any_of(inner->getOperands(), [&](Value v) { return found.contains(v); });
+      });
+    if (depends)
+      for (Value result : op.getResults())
+        if (isFloatTensor(result) || isUnknown(result.getType()))
+          found.insert(result);
+  }
+  return found;
+}
+
+bool matchesGlob(StringRef pattern, StringRef text) {
+  // Iterative matching with one point of return: linear for the patterns that people write.
+  size_t p = 0, t = 0, star = StringRef::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t]) && pattern[p] != '*') {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != StringRef::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*')
+    ++p;
+  return p == pattern.size();
+}
+
+namespace {
+
+// Names that exporters make up for constants: `val_12` (dynamo), `onnx::Add_3` and `/model/Constant_1_output_0`
+// (TorchScript), `12` (older TorchScript).
+bool isExporterName(StringRef name) {
+  static const llvm::Regex pattern(
+      "^(_?val_[0-9]+(_[0-9]+)?|onnx::[A-Za-z0-9]+_[0-9]+|/.*Constant(_[0-9]+)?_output_[0-9]+|"
+      "[0-9]+|_to_copy(_[0-9]+)?|clone(_[0-9]+)?|const(ant)?_?[0-9]+|"
+      "lifted_tensor_[0-9]+|_?c_lifted_tensor_[0-9]+)$");
+  return pattern.match(name);
+}
+
+// True where an operator reads the tensor as its weight: exporters fold transposes into tensors with names of their
+// own.
+bool isWeightOfProduct(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.getRank() >= 2 && llvm::any_of(value.getUses(), [](OpOperand &use) {
+           Node node(use.getOwner());
+           return use.getOperandNumber() == 1 &&
+                  (node.is("MatMul") || node.is("Gemm") || node.is("Conv") || node.is("ConvTranspose"));
+         });
+}
+
+Choice judge(Value value, bool influences) {
+  StringRef name = nameOf(value);
+  auto type = cast<RankedTensorType>(value.getType());
+  if (!influences)
+    return {value, false, "the loss does not depend on it through differentiable operators"};
+  if (isExporterName(name) && !isWeightOfProduct(value))
+    return {value, false, "a constant under an exporter's own name"};
+  if (type.getRank() == 0)
+    return {value, false, "a scalar"};
+  return {value, true, "a floating-point initializer that the loss depends on"};
+}
+
+} // namespace
+
+FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const TrainableOptions &options) {
+  llvm::DenseSet<Value> influencing = influencingValues(graph, loss);
+  std::vector<bool> used(options.train.size() + options.freeze.size());
+  auto matchedBy = [&](const std::vector<std::string> &globs, size_t base, StringRef name) -> const std::string * {
+    const std::string *found = nullptr;
+    for (size_t i = 0; i < globs.size(); ++i)
+      if (matchesGlob(globs[i], name)) {
+        used[base + i] = true;
+        found = &globs[i];
+      }
+    return found;
+  };
+  std::vector<Choice> choices;
+  auto consider = [&](Value value, bool isInput) {
+    StringRef name = nameOf(value);
+    if (!isFloatTensor(value))
+      return;
+    const std::string *wanted = matchedBy(options.train, 0, name);
+    const std::string *frozen = matchedBy(options.freeze, options.train.size(), name);
+    if (isInput && !wanted)
+      return;
+    Choice choice{value, false, ""};
+    if (options.train.empty())
+      choice = judge(value, influencing.contains(value));
+    else if (wanted)
+      choice = {value, true, "named by --train=" + *wanted};
+    else
+      choice.reason = "not named by --train";
+    if (choice.trainable && frozen)
+      choice = {value, false, "named by --freeze=" + *frozen};
+    choices.push_back(choice);
+  };
+  for (BlockArgument argument : graph.getBody().front().getArguments())
+    consider(argument, /*isInput=*/true);
+  for (auto initializer : graph.getBody().front().getOps<InitializerOp>())
+    consider(initializer.getResult(), /*isInput=*/false);
+  for (size_t i = 0; i < used.size(); ++i)
+    if (!used[i]) {
+      bool isTrain = i < options.train.size();
+      return graph.emitError() << (isTrain ? "--train=" : "--freeze=")
+                               << (isTrain ? options.train[i] : options.freeze[i - options.train.size()])
+                               << " matches no floating-point initializer" << (isTrain ? " or input" : "")
+                               << " of the model";
+    }
+  return choices;
+}
+
+} // namespace recast::gradient

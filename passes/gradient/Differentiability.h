@@ -1,0 +1,44 @@
+// Which values have a gradient: the analysis that differentiation, the choice of parameters and inspection share.
+#pragma once
+#include "passes/gradient/Rules.h"
+#include "llvm/ADT/DenseSet.h"
+#include <string>
+#include <vector>
+
+namespace recast::gradient {
+
+/// The only scalar float output, else the output called `loss`, else an error that lists the candidates. `name`
+/// overrides.
+mlir::FailureOr<mlir::Value> findLoss(onnx_ir::GraphOp graph, llvm::StringRef name);
+
+/// Values from which `loss` can be reached against the direction of data flow, through operands that carry gradient.
+/// Nodes without a rule are passed through for all floating-point operands.
+llvm::DenseSet<mlir::Value> influencingValues(onnx_ir::GraphOp graph, mlir::Value loss);
+
+/// Values that depend on `sources` through operands that carry gradient.
+llvm::DenseSet<mlir::Value> dependentValues(onnx_ir::GraphOp graph, llvm::ArrayRef<mlir::Value> sources);
+
+/// True where a gradient flows from the node's outputs to operand `i`.
+bool carriesGradient(onnx_ir::Node node, unsigned i);
+
+/// One candidate for training, and why it was taken or not.
+struct Choice {
+  mlir::Value value; ///< Result of an initializer, or a graph input.
+  bool trainable;
+  std::string reason;
+};
+
+struct TrainableOptions {
+  std::vector<std::string> train;  ///< Globs; empty: the default choice. Graph inputs may be named too.
+  std::vector<std::string> freeze; ///< Globs that take parameters out again.
+};
+
+/// Every floating-point initializer with the decision; inputs only where a glob names them. An error for a glob that
+/// matches nothing.
+mlir::FailureOr<std::vector<Choice>> chooseTrainable(onnx_ir::GraphOp graph, mlir::Value loss,
+                                                     const TrainableOptions &options);
+
+/// Shell pattern with * and ?; other characters are literal.
+bool matchesGlob(llvm::StringRef pattern, llvm::StringRef text);
+
+} // namespace recast::gradient

@@ -1,0 +1,229 @@
+// Matrix products and Einsum.
+#include "passes/gradient/RuleHelpers.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::gradient {
+
+namespace {
+
+// alpha op(a) op(c), both of rank 2.
+Value gemm(NodeBuilder &b, Value lhs, Value rhs, bool transLhs, bool transRhs, double alpha = 1) {
+  SmallVector<Value> operands{lhs, rhs};
+  if (b.opset() < 11)
+    operands.push_back(b.scalarLike(lhs, 0));
+  SmallVector<NamedAttribute> attrs;
+  if (alpha != 1)
+    attrs.push_back(b.attr("alpha", alpha));
+  if (transLhs)
+    attrs.push_back(b.attr("transA", int64_t(1)));
+  if (transRhs)
+    attrs.push_back(b.attr("transB", int64_t(1)));
+  return b.node("Gemm", operands, attrs);
+}
+
+Value matMul(NodeBuilder &b, Value lhs, Value rhs) { return b.node("MatMul", {lhs, rhs}); }
+
+// y = lhs rhs, all of rank 2 or more: dlhs = dy rhs^T, drhs = lhs^T dy.
+Value leftGrad(NodeBuilder &b, Value dy, Value lhs, Value rhs) {
+  if (rankedType(lhs).getRank() == 2 && rankedType(rhs).getRank() == 2)
+    return gemm(b, dy, rhs, false, true);
+  return reduceTo(b, matMul(b, dy, b.matrixTranspose(rhs)), lhs);
+}
+
+Value rightGrad(NodeBuilder &b, Value dy, Value lhs, Value rhs) {
+  int64_t leftRank = rankedType(lhs).getRank();
+  if (rankedType(rhs).getRank() > 2)
+    return reduceTo(b, matMul(b, b.matrixTranspose(lhs), dy), rhs);
+  // One matrix for the whole batch: a single product over batch and rows.
+  auto rows = [&](Value v) { return leftRank == 2 ? v : b.node("Flatten", {v}, b.attr("axis", leftRank - 1)); };
+  return gemm(b, rows(lhs), rows(dy), true, false);
+}
+
+LogicalResult matMulGrad(RuleContext &c) {
+  NodeBuilder &b = c.b;
+  auto left = rankedType(c.x(0)), right = rankedType(c.x(1));
+  if (!left || !right)
+    return c.refuse("the gradient of MatMul needs the ranks of its inputs");
+  if (left.getRank() == 1 && right.getRank() == 1) {
+    for (unsigned i : {0, 1})
+      if (c.needs(i))
+        c.add(i, b.mul(c.dy(), c.x(1 - i)));
+    return success();
+  }
+  // A vector is a matrix of one row or one column, and the axis is missing in y.
+  Value dy = c.dy(), lhs = c.x(0), rhs = c.x(1);
+  bool isRow = left.getRank() == 1, isColumn = right.getRank() == 1;
+  if (isRow) {
+    lhs = b.unsqueeze(lhs, int64_t(0));
+    dy = b.unsqueeze(dy, right.getRank() - 2);
+  } else if (isColumn) {
+    rhs = b.unsqueeze(rhs, int64_t(1));
+    dy = b.unsqueeze(dy, left.getRank() - 1);
+  }
+  if (c.needs(0)) {
+    Value dlhs = leftGrad(b, dy, lhs, rhs);
+    c.add(0, typed(isRow ? b.squeeze(dlhs, int64_t(0)) : dlhs, c.x(0)));
+  }
+  if (c.needs(1)) {
+    Value drhs = rightGrad(b, dy, lhs, rhs);
+    c.add(1, typed(isColumn ? b.squeeze(drhs, int64_t(1)) : drhs, c.x(1)));
+  }
+  return success();
+}
+
+// y = alpha A' B' + beta C
+LogicalResult gemmGrad(RuleContext &c) {
+  NodeBuilder &b = c.b;
+  Value dy = c.dy(), lhs = c.x(0), rhs = c.x(1);
+  bool transLhs = c.node.getInt("transA", 0), transRhs = c.node.getInt("transB", 0);
+  double alpha = c.node.getFloat("alpha", 1), beta = c.node.getFloat("beta", 1);
+  if (c.needs(0))
+    c.add(0,
+          typed(transLhs ? gemm(b, rhs, dy, transRhs, true, alpha) : gemm(b, dy, rhs, false, !transRhs, alpha), lhs));
+  if (c.needs(1))
+    c.add(1,
+          typed(transRhs ? gemm(b, dy, lhs, true, transLhs, alpha) : gemm(b, lhs, dy, !transLhs, false, alpha), rhs));
+  if (c.needs(2))
+    c.addReduced(2, beta == 1 ? dy : b.mulScalar(dy, beta));
+  return success();
+}
+
+// --- Einsum ---
+
+// An equation with every ellipsis written out in letters, one letter a dimension.
+struct Equation {
+  SmallVector<std::string> inputs;
+  std::string output;
+};
+
+LogicalResult parseEquation(RuleContext &c, Equation &equation) {
+  std::string text;
+  for (char ch : c.node.getString("equation", ""))
+    if (ch != ' ')
+      text += ch;
+  auto [left, right] = StringRef(text).split("->");
+  bool isExplicit = StringRef(text).contains("->");
+  SmallVector<StringRef> terms;
+  left.split(terms, ',');
+  if (terms.size() != c.node.numInputs())
+    return c.refuse("the equation has " + Twine(terms.size()) + " terms for " + Twine(c.node.numInputs()) + " inputs");
+
+  std::string spare;
+  for (char letter : StringRef("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    if (!StringRef(text).contains(letter))
+      spare += letter;
+  // The dimensions of ellipses are aligned at the right: the last one has the first spare letter.
+  size_t longest = 0;
+  auto lettersOf = [&](size_t n) {
+    std::string letters;
+    for (size_t i = n; i-- > 0;)
+      letters += spare[i];
+    return letters;
+  };
+  for (auto [i, term] : llvm::enumerate(terms)) {
+    auto type = rankedType(c.x(i));
+    if (!type)
+      return c.refuse("the gradient of Einsum needs the ranks of its inputs");
+    std::string letters = term.str();
+    if (size_t at = letters.find("..."); at != std::string::npos) {
+      size_t n = type.getRank() - (letters.size() - 3);
+      if (n > spare.size())
+        return c.refuse("the equation has no letters left for its ellipsis");
+      letters.replace(at, 3, lettersOf(n));
+      longest = std::max(longest, n);
+    }
+    if (static_cast<int64_t>(letters.size()) != type.getRank())
+      return c.refuse("the equation does not fit the rank of input " + Twine(i));
+    equation.inputs.push_back(letters);
+  }
+  if (isExplicit) {
+    equation.output = right.str();
+    if (size_t at = equation.output.find("..."); at != std::string::npos)
+      equation.output.replace(at, 3, lettersOf(longest));
+    return success();
+  }
+  std::string once;
+  for (char letter : left)
+    if (llvm::isAlpha(letter) && left.count(letter) == 1)
+      once += letter;
+  llvm::sort(once);
+  equation.output = lettersOf(longest) + once;
+  return success();
+}
+
+// The product over `operands`, in the letters `output`; letters that are not in it are summed.
+Value einsum(NodeBuilder &b, ArrayRef<Value> operands, ArrayRef<std::string> terms, StringRef output) {
+  if (operands.size() == 1 && terms.front() == output)
+    return operands.front();
+  std::string equation = llvm::join(terms, ",") + "->" + output.str();
+  return b.node("Einsum", operands, b.attr("equation", StringRef(equation)));
+}
+
+// dx_i = Einsum of dy and the other operands, in the letters of x_i. A letter that only x_i has was summed over: its
+// gradient is the same all along.
+LogicalResult einsumGrad(RuleContext &c) {
+  NodeBuilder &b = c.b;
+  Equation equation;
+  if (failed(parseEquation(c, equation)))
+    return failure();
+  unsigned n = c.node.numInputs();
+  SmallVector<Value> operands;
+  SmallVector<std::string> terms;
+  // Letters whose size 1 is broadcast against a larger one leave the operand.
+  for (unsigned i = 0; i < n; ++i) {
+    auto type = rankedType(c.x(i));
+    Ints broadcast;
+    std::string term;
+    for (auto [axis, letter] : llvm::enumerate(equation.inputs[i])) {
+      if (StringRef(equation.inputs[i]).count(letter) > 1)
+        return c.refuse("an index that is repeated within one operand has no gradient rule");
+      bool isBroadcast = type.getDimSize(axis) == 1 && llvm::any_of(llvm::seq(0u, n), [&](unsigned j) {
+                           size_t at = equation.inputs[j].find(letter);
+                           return at != std::string::npos && rankedType(c.x(j)).getDimSize(at) != 1;
+                         });
+      if (isBroadcast)
+        broadcast.push_back(static_cast<int64_t>(axis));
+      else
+        term += letter;
+    }
+    operands.push_back(b.squeeze(c.x(i), broadcast));
+    terms.push_back(term);
+  }
+  for (unsigned i = 0; i < n; ++i) {
+    if (!c.needs(i))
+      continue;
+    SmallVector<Value> others{c.dy()};
+    SmallVector<std::string> otherTerms{equation.output};
+    std::string available = equation.output, result;
+    for (unsigned j = 0; j < n; ++j)
+      if (j != i) {
+        others.push_back(operands[j]);
+        otherTerms.push_back(terms[j]);
+        available += terms[j];
+      }
+    Ints missing;
+    for (auto [axis, letter] : llvm::enumerate(equation.inputs[i])) {
+      if (StringRef(terms[i]).contains(letter) && StringRef(available).contains(letter))
+        result += letter;
+      else
+        missing.push_back(static_cast<int64_t>(axis));
+    }
+    Value dx = b.unsqueeze(einsum(b, others, otherTerms, result), missing);
+    c.add(i, missing.empty() ? typed(dx, c.x(i)) : expandLike(b, dx, c.x(i)));
+  }
+  return success();
+}
+
+const Rule kRules[] = {
+    {"", "Einsum", 12, kNewest, Kind::Rule, einsumGrad},
+    {"", "Gemm", 7, kNewest, Kind::Rule, gemmGrad, 0b111},
+    {"", "MatMul", 1, kNewest, Kind::Rule, matMulGrad, 0b11},
+};
+
+} // namespace
+
+ArrayRef<Rule> productRules() { return kRules; }
+
+} // namespace recast::gradient

@@ -1,0 +1,202 @@
+// Buffers, lifetimes and the plan itself.
+#include "runtime/compile/Placement.h"
+#include "runtime/compile/Unit.h"
+#include <cassert>
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::compile {
+
+namespace {
+
+static_assert(std::is_nothrow_move_constructible_v<Step>, "spec.constants refers to dims of spec.inputs: steps move");
+
+class PlanBuilder {
+public:
+  explicit PlanBuilder(Unit &unit) : unit(unit), plan(std::make_unique<Plan>()) {}
+  FailureOr<std::unique_ptr<Plan>> run();
+
+private:
+  LogicalResult addArguments();
+  int addBuffer(Value value, TensorType type, Place place);
+  /// The buffer of an operand: made now if it is a constant. -1 where it is absent.
+  int bufferOf(Value value);
+  void addStep(Operation *op, Prepared prepared);
+  void addView(Operation *op);
+  LogicalResult addOutputs();
+  void place();
+
+  int now() const { return static_cast<int>(plan->steps.size()); }
+
+  Unit &unit;
+  std::unique_ptr<Plan> plan;
+  llvm::DenseMap<Value, int> buffers;
+  placement::Problem problem;
+  std::vector<int> itemOf;          ///< One a buffer: its item of the problem; -1 outside of the arena.
+  std::vector<int> workspaceItemOf; ///< One a step.
+};
+
+int PlanBuilder::addBuffer(Value value, TensorType type, Place place) {
+  int index = static_cast<int>(plan->buffers.size());
+  plan->buffers.push_back({nameOf(value).str(), std::move(type), place, 0});
+  itemOf.push_back(-1);
+  buffers[value] = index;
+  return index;
+}
+
+LogicalResult PlanBuilder::addArguments() {
+  for (BlockArgument argument : unit.block.getArguments()) {
+    std::string name = nameOf(argument).str();
+    bool isState = unit.state.contains(name);
+    TensorAttr initial = unit.initial[argument.getArgNumber()];
+    if (!isState && initial && argument.use_empty())
+      continue; // A default that became a constant.
+    TensorType type;
+    if (std::string text = unit.values.typeOf(argument, type); !text.empty())
+      return emitError(UnknownLoc::get(unit.module.getContext())) << "input '" << name << "': " << text;
+    int index = addBuffer(argument, std::move(type), isState ? Place::State : Place::Input);
+    if (!isState)
+      plan->inputs.push_back(index);
+    if (!initial || !isState)
+      continue;
+    Data data = unit.values.dataOf(initial);
+    if (!data.bytes)
+      return emitError(UnknownLoc::get(unit.module.getContext()))
+             << "state input '" << name << "': its initial value is no dense tensor of numbers";
+    plan->data[index] = std::move(data);
+  }
+  return success();
+}
+
+int PlanBuilder::bufferOf(Value value) {
+  if (isAbsent(value))
+    return -1;
+  if (auto at = buffers.find(value); at != buffers.end()) {
+    if (int item = itemOf[static_cast<size_t>(at->second)]; item >= 0)
+      problem.items[static_cast<size_t>(item)].last = now();
+    return at->second;
+  }
+  const Constant *constant = unit.values.constant(value);
+  assert(constant && "operands are inputs, constants or results of earlier steps");
+  int index = addBuffer(value, constant->type, Place::Constant);
+  plan->data[index] = constant->data;
+  return index;
+}
+
+void PlanBuilder::addStep(Operation *op, Prepared prepared) {
+  Step step;
+  for (Value operand : op->getOperands())
+    step.inputs.push_back(bufferOf(operand));
+  for (auto [result, type] : llvm::zip(op->getResults(), prepared.spec.outputs)) {
+    if (!type.present()) {
+      step.outputs.push_back(-1);
+      continue;
+    }
+    int index = addBuffer(result, type, Place::Arena);
+    itemOf.back() = static_cast<int>(problem.items.size());
+    problem.items.push_back({type.bytes(), now(), now()});
+    step.outputs.push_back(index);
+  }
+  workspaceItemOf.push_back(prepared.workspaceBytes ? static_cast<int>(problem.items.size()) : -1);
+  if (prepared.workspaceBytes)
+    problem.items.push_back({prepared.workspaceBytes, now(), now()});
+  step.spec = std::move(prepared.spec);
+  step.library = std::move(prepared.library);
+  step.refusals = std::move(prepared.refusals);
+  step.workspaceBytes = prepared.workspaceBytes;
+  plan->steps.push_back(std::move(step));
+}
+
+void PlanBuilder::addView(Operation *op) {
+  TensorType type;
+  [[maybe_unused]] std::string text = unit.values.typeOf(op->getResult(0), type);
+  assert(text.empty());
+  int item = itemOf[static_cast<size_t>(buffers.lookup(op->getOperand(0)))];
+  addBuffer(op->getResult(0), std::move(type), Place::Arena);
+  itemOf.back() = item;
+}
+
+LogicalResult PlanBuilder::addOutputs() {
+  auto error = [&] { return emitError(UnknownLoc::get(unit.module.getContext())) << "recast.state: "; };
+  std::map<std::string, std::string> inputOf;
+  for (const auto &[input, output] : unit.state)
+    if (!inputOf.try_emplace(output, input).second)
+      return error() << "the output '" << output << "' updates both '" << inputOf[output] << "' and '" << input << "'";
+  std::map<std::string, int> stateBuffers;
+  for (BlockArgument argument : unit.block.getArguments())
+    if (std::string name = nameOf(argument).str(); unit.state.contains(name))
+      stateBuffers[name] = buffers.lookup(argument);
+  for (auto [name, value] : llvm::zip(unit.outputNames, unit.block.getTerminator()->getOperands())) {
+    Output output{name, bufferOf(value), -1};
+    if (auto input = inputOf.find(name); input != inputOf.end()) {
+      auto buffer = stateBuffers.find(input->second);
+      if (buffer == stateBuffers.end())
+        return error() << "'" << input->second << "' is no graph input";
+      output.updates = buffer->second;
+      const Buffer &from = plan->buffers[static_cast<size_t>(output.buffer)];
+      const Buffer &to = plan->buffers[static_cast<size_t>(output.updates)];
+      if (from.type != to.type)
+        return error() << "output '" << name << "' is " << toString(from.type) << ", but the state input '"
+                       << input->second << "' that it updates is " << toString(to.type);
+      inputOf.erase(input);
+    }
+    plan->outputs.push_back(std::move(output));
+  }
+  if (!inputOf.empty())
+    return error() << "'" << inputOf.begin()->first << "', the new value of '" << inputOf.begin()->second
+                   << "', is no graph output";
+  return success();
+}
+
+void PlanBuilder::place() {
+  placement::Solution solution = placement::solve(problem);
+  assert(placement::check(problem, solution).empty());
+  plan->arenaBytes = solution.bytes;
+  for (auto [buffer, item] : llvm::zip(plan->buffers, itemOf))
+    if (item >= 0)
+      buffer.offset = solution.offsets[static_cast<size_t>(item)];
+  for (auto [step, item] : llvm::zip(plan->steps, workspaceItemOf))
+    if (item >= 0)
+      step.workspaceOffset = solution.offsets[static_cast<size_t>(item)];
+}
+
+FailureOr<std::unique_ptr<Plan>> PlanBuilder::run() {
+  if (failed(addArguments()))
+    return failure();
+  for (Operation &op : unit.block)
+    if (auto prepared = unit.prepared.find(&op); prepared != unit.prepared.end())
+      addStep(&op, std::move(prepared->second));
+    else if (!isStructure(&op) && !unit.values.constant(op.getResult(0)))
+      addView(&op);
+  // The last use of an output is after the last step.
+  if (failed(addOutputs()))
+    return failure();
+  place();
+  if (auto entries = unit.module->getAttrOfType<ArrayAttr>("onnx.metadata"))
+    for (Attribute entry : entries)
+      plan->metadata[cast<StringAttr>(cast<ArrayAttr>(entry)[0]).str()] =
+          cast<StringAttr>(cast<ArrayAttr>(entry)[1]).str();
+  return std::move(plan);
+}
+
+/// Outputs that are state: copies, since the state itself has its new value when an output is read.
+void copyStateOutputs(Unit &unit) {
+  Operation *terminator = unit.block.getTerminator();
+  for (auto [name, operand] : llvm::zip(unit.outputNames, terminator->getOpOperands())) {
+    auto argument = dyn_cast<BlockArgument>(operand.get());
+    auto pair = argument ? unit.state.find(nameOf(argument).str()) : unit.state.end();
+    if (pair == unit.state.end() || pair->second == name)
+      continue;
+    unit.builder.before(terminator);
+    unit.builder.setScope(name);
+    operand.set(unit.builder.node("Identity", {Value(argument)}));
+  }
+}
+
+} // namespace
+
+LogicalResult finishOutputs(Unit &unit);
+
+FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit) { return PlanBuilder(unit).run(); }
+
+} // namespace recast::compile

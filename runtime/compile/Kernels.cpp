@@ -1,0 +1,152 @@
+// Steps as kernels see them, and which kernel runs each.
+#include "ir/onnx/ExpandFunction.h"
+#include "ir/onnx/InlineFunctions.h"
+#include "ir/train/Dialect.h"
+#include "runtime/compile/Unit.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::compile {
+
+namespace {
+
+/// Numbers, strings and lists of them; tensors, graphs and types are no attributes of steps.
+void setAttribute(Attributes &attrs, NamedAttribute attr) {
+  std::string name = attr.getName().str();
+  Attribute value = attr.getValue();
+  if (auto number = dyn_cast<IntegerAttr>(value)) {
+    attrs.set(std::move(name), number.getInt());
+  } else if (auto number = dyn_cast<FloatAttr>(value)) {
+    attrs.set(std::move(name), static_cast<float>(number.getValueAsDouble()));
+  } else if (auto text = dyn_cast<StringAttr>(value)) {
+    attrs.set(std::move(name), text.str());
+  } else if (auto numbers = dyn_cast<DenseI64ArrayAttr>(value)) {
+    attrs.set(std::move(name), std::vector<int64_t>(numbers.asArrayRef().begin(), numbers.asArrayRef().end()));
+  } else if (auto numbers = dyn_cast<DenseF32ArrayAttr>(value)) {
+    attrs.set(std::move(name), std::vector<float>(numbers.asArrayRef().begin(), numbers.asArrayRef().end()));
+  } else if (auto list = dyn_cast<ArrayAttr>(value)) {
+    std::vector<std::string> texts;
+    for (Attribute item : list)
+      if (auto text = dyn_cast<StringAttr>(item))
+        texts.push_back(text.str());
+    attrs.set(std::move(name), std::move(texts));
+  }
+}
+
+/// True where nothing reads the result and the operator may be asked not to compute it.
+bool isLeftOut(const onnx::OpSchema *schema, OpResult result) {
+  unsigned i = result.getResultNumber();
+  return result.use_empty() && schema && i < schema->outputs().size() &&
+         schema->outputs()[i].GetOption() == onnx::OpSchema::Optional;
+}
+
+LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::vector<std::string> &refusals) {
+  auto spec = makeSpec(unit, op);
+  if (failed(spec))
+    return failure();
+  KernelChoice choice = chooseCpuKernel(*spec, referenceOnly);
+  refusals = choice.refusals;
+  if (choice.kernel)
+    unit.prepared[op] = {std::move(*spec), std::move(choice.library), std::move(choice.refusals),
+                         choice.kernel->workspaceBytes()};
+  return success();
+}
+
+/// Replaces `op` by its definition in other operators. `next` becomes the first of them.
+LogicalResult expand(Unit &unit, Operation *op, ArrayRef<std::string> refusals, Operation *&next) {
+  Node node(op);
+  bool isTrain = isa<train::TrainDialect>(op->getDialect());
+  if (!isTrain && !hasFunctionBody(node))
+    return op->emitError() << "node " << node.describe() << ": no kernel runs it (" << llvm::join(refusals, "; ") << ")";
+  NodeBuilder &b = unit.builder;
+  Operation *before = op->getPrevNode();
+  b.before(op);
+  b.setScope(node.name().empty() ? nameOf(op->getResult(0)) : node.name());
+  SmallVector<Value> inputs, outputs;
+  for (unsigned i = 0; i < node.numInputs(); ++i)
+    inputs.push_back(node.input(i));
+  if (failed(isTrain ? train::buildBody(node, b, inputs, outputs) : expandFunctionBody(node, b, outputs)) || b.failed())
+    return failure();
+  replaceWithValues(node, outputs, unit.types);
+  next = before ? before->getNextNode() : &unit.block.front();
+  return success();
+}
+
+} // namespace
+
+FailureOr<StepSpec> makeSpec(Unit &unit, Operation *op) {
+  Node node(op);
+  const onnx::OpSchema *schema = node.schema();
+  StepSpec spec;
+  spec.name = node.name().str();
+  for (Value result : op->getResults())
+    if (spec.name.empty())
+      spec.name = nameOf(result).str();
+  spec.domain = node.domain().str();
+  spec.op = node.opType().str();
+  spec.version = schema ? schema->SinceVersion() : 1;
+  for (NamedAttribute attr : op->getAttrs())
+    if (!attr.getName().strref().starts_with("onnx."))
+      setAttribute(spec.attrs, attr);
+
+  std::string problem;
+  for (Value operand : op->getOperands()) {
+    TensorType type;
+    const Constant *constant = unit.values.constant(operand);
+    problem = unit.values.typeOf(operand, type);
+    if (problem.empty() && !constant && operand.getDefiningOp() && isa<InitializerOp, ConstantOp>(operand.getDefiningOp()))
+      problem = "'" + nameOf(operand).str() + "' is no dense tensor of numbers, which this version does not run";
+    if (!problem.empty())
+      break;
+    spec.inputs.push_back(std::move(type));
+  }
+  for (OpResult result : op->getResults()) {
+    TensorType type;
+    if (problem.empty() && !isLeftOut(schema, result))
+      problem = unit.values.typeOf(result, type);
+    spec.outputs.push_back(std::move(type));
+  }
+  if (!problem.empty())
+    return op->emitError() << "node " << node.describe() << ": " << problem;
+  for (auto [operand, type] : llvm::zip(op->getOperands(), spec.inputs)) {
+    const Constant *constant = unit.values.constant(operand);
+    spec.constants.push_back({type.dtype, type.dims, constant ? const_cast<void *>(constant->data.bytes) : nullptr});
+  }
+  return spec;
+}
+
+bool sharesOperand(Unit &unit, Operation *op) {
+  // Inputs and state have memory of their own, which outlives the step: their views are copies.
+  return cast<NodeInterface>(op).facts().view && isa<OpResult>(op->getOperand(0)) &&
+         !unit.values.constant(op->getOperand(0));
+}
+
+LogicalResult chooseKernels(Unit &unit, bool referenceOnly) {
+  for (Operation *op = &unit.block.front(), *next; op; op = next) {
+    next = op->getNextNode();
+    if (isStructure(op) || llvm::all_of(op->getResults(), [&](Value v) { return unit.values.constant(v) != nullptr; }))
+      continue;
+    if (sharesOperand(unit, op)) {
+      if (failed(makeSpec(unit, op)))
+        return failure();
+      continue;
+    }
+    std::vector<std::string> refusals;
+    if (failed(chooseKernel(unit, op, referenceOnly, refusals)))
+      return failure();
+    if (unit.prepared.contains(op))
+      continue;
+    Operation *end = next;
+    if (failed(expand(unit, op, refusals, next)) || failed(simplify(unit, next, end)))
+      return failure();
+    // What is removed may include `next`.
+    Operation *before = next->getPrevNode();
+    removeDead(unit, next, end);
+    next = before ? before->getNextNode() : &unit.block.front();
+  }
+  removeDead(unit);
+  return success();
+}
+
+} // namespace recast::compile

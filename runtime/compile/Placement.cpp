@@ -1,0 +1,203 @@
+#include "runtime/compile/Placement.h"
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace recast::placement {
+
+namespace {
+
+/// Items that need memory, with rounded sizes, and when each comes and goes.
+struct Events {
+  explicit Events(const Problem &problem) {
+    size_t mask = problem.alignment - 1;
+    for (size_t i = 0; i < problem.items.size(); ++i) {
+      sizes.push_back((problem.items[i].bytes + mask) & ~mask);
+      if (sizes[i])
+        live.push_back(i);
+    }
+    byFirst = byLast = live;
+    std::ranges::stable_sort(byFirst, {}, [&](size_t i) { return problem.items[i].first; });
+    std::ranges::stable_sort(byLast, {}, [&](size_t i) { return problem.items[i].last; });
+  }
+
+  /// Calls leave(i) and enter(i) in the order of time: what ends before a step leaves before that step's items enter.
+  template <typename Enter, typename Leave> void sweep(const Problem &problem, Enter &&enter, Leave &&leave) const {
+    size_t next = 0;
+    for (size_t i : byFirst) {
+      for (; next < byLast.size() && problem.items[byLast[next]].last < problem.items[i].first; ++next)
+        leave(byLast[next]);
+      enter(i);
+    }
+  }
+
+  std::vector<size_t> sizes, live, byFirst, byLast;
+};
+
+/// Places items in `order`, each into the smallest gap that fits among those placed which are needed at the same time.
+Solution placeInOrder(const Problem &problem, const Events &events, const std::vector<size_t> &order) {
+  struct Placed {
+    size_t begin, end;
+    int first, last;
+  };
+  std::vector<Placed> placed; // By `begin`.
+  placed.reserve(order.size());
+  Solution solution{std::vector<size_t>(problem.items.size(), 0), 0};
+  for (size_t i : order) {
+    const Item &item = problem.items[i];
+    size_t size = events.sizes[i], end = 0, best = SIZE_MAX, bestGap = SIZE_MAX;
+    for (const Placed &other : placed) {
+      if (other.first > item.last || other.last < item.first)
+        continue;
+      if (other.begin >= end + size && other.begin - end < bestGap) {
+        bestGap = other.begin - end;
+        best = end;
+      }
+      end = std::max(end, other.end);
+    }
+    size_t offset = best == SIZE_MAX ? end : best;
+    auto at = std::ranges::upper_bound(placed, offset, {}, &Placed::begin);
+    placed.insert(at, {offset, offset + size, item.first, item.last});
+    solution.offsets[i] = offset;
+    solution.bytes = std::max(solution.bytes, offset + size);
+  }
+  return solution;
+}
+
+/// The gaps of an arena that grows at its end: by place, and by size.
+class FreeList {
+public:
+  size_t take(size_t size) {
+    auto fit = bySize.lower_bound({size, 0});
+    if (fit == bySize.end()) {
+      size_t offset = end;
+      if (auto last = byPlace.empty() ? byPlace.end() : std::prev(byPlace.end());
+          last != byPlace.end() && last->first + last->second == end) {
+        offset = last->first;
+        remove(last);
+      }
+      end = offset + size;
+      return offset;
+    }
+    auto [gap, offset] = *fit;
+    remove(byPlace.find(offset));
+    if (gap > size)
+      add(offset + size, gap - size);
+    return offset;
+  }
+  void give(size_t offset, size_t size) {
+    auto after = byPlace.lower_bound(offset);
+    if (after != byPlace.end() && after->first == offset + size) {
+      size += after->second;
+      after = remove(after);
+    }
+    if (after != byPlace.begin())
+      if (auto before = std::prev(after); before->first + before->second == offset) {
+        offset = before->first;
+        size += before->second;
+        remove(before);
+      }
+    add(offset, size);
+  }
+  size_t highWater() const { return end; }
+
+private:
+  using Places = std::map<size_t, size_t>;
+  void add(size_t offset, size_t size) {
+    byPlace[offset] = size;
+    bySize.insert({size, offset});
+  }
+  Places::iterator remove(Places::iterator gap) {
+    bySize.erase({gap->second, gap->first});
+    return byPlace.erase(gap);
+  }
+  Places byPlace; // offset -> size
+  std::set<std::pair<size_t, size_t>> bySize;
+  size_t end = 0;
+};
+
+/// As an allocator would at run time: each item when it is first needed, into the smallest gap that fits.
+Solution placeInTime(const Problem &problem, const Events &events) {
+  Solution solution{std::vector<size_t>(problem.items.size(), 0), 0};
+  FreeList gaps;
+  events.sweep(
+      problem, [&](size_t i) { solution.offsets[i] = gaps.take(events.sizes[i]); },
+      [&](size_t i) { gaps.give(solution.offsets[i], events.sizes[i]); });
+  solution.bytes = gaps.highWater();
+  return solution;
+}
+
+size_t lowerBound(const Problem &problem, const Events &events) {
+  size_t now = 0, most = 0;
+  events.sweep(
+      problem, [&](size_t i) { most = std::max(most, now += events.sizes[i]); },
+      [&](size_t i) { now -= events.sizes[i]; });
+  return most;
+}
+
+} // namespace
+
+size_t lowerBound(const Problem &problem) { return lowerBound(problem, Events(problem)); }
+
+Solution solve(const Problem &problem) {
+  Events events(problem);
+  Solution best = placeInTime(problem, events);
+  size_t bound = lowerBound(problem, events);
+  if (problem.items.size() > kThoroughItems)
+    return best;
+  auto length = [&](size_t i) { return static_cast<size_t>(problem.items[i].last - problem.items[i].first) + 1; };
+  auto bySize = [&](size_t i) { return events.sizes[i]; };
+  auto byArea = [&](size_t i) { return static_cast<double>(events.sizes[i]) * static_cast<double>(length(i)); };
+  auto improve = [&](auto &&key) {
+    if (best.bytes == bound)
+      return;
+    std::vector<size_t> order = events.live;
+    std::ranges::stable_sort(order, std::greater(), key);
+    if (Solution other = placeInOrder(problem, events, order); other.bytes < best.bytes)
+      best = std::move(other);
+  };
+  improve(bySize);
+  improve(byArea);
+  improve(length);
+  return best;
+}
+
+std::string check(const Problem &problem, const Solution &solution) {
+  auto describe = [&](size_t i) {
+    const Item &item = problem.items[i];
+    size_t offset = solution.offsets[i];
+    return "item " + std::to_string(i) + " (bytes " + std::to_string(offset) + " to " +
+           std::to_string(offset + item.bytes) + ", steps " + std::to_string(item.first) + " to " +
+           std::to_string(item.last) + ")";
+  };
+  if (solution.offsets.size() != problem.items.size())
+    return "the solution has " + std::to_string(solution.offsets.size()) + " offsets for " +
+           std::to_string(problem.items.size()) + " items";
+  std::string problemText;
+  std::set<std::pair<size_t, size_t>> live; // offset, item
+  auto report = [&](std::string text) {
+    if (problemText.empty())
+      problemText = std::move(text);
+  };
+  auto end = [&](size_t i) { return solution.offsets[i] + problem.items[i].bytes; };
+  Events(problem).sweep(
+      problem,
+      [&](size_t i) {
+        if (solution.offsets[i] % problem.alignment)
+          report(describe(i) + " is not aligned to " + std::to_string(problem.alignment) + " bytes");
+        if (end(i) > solution.bytes)
+          report(describe(i) + " ends beyond the arena of " + std::to_string(solution.bytes) + " bytes");
+        // Live items do not overlap each other, so only the neighbours can overlap this one.
+        auto at = live.insert({solution.offsets[i], i}).first;
+        if (at != live.begin() && end(std::prev(at)->second) > solution.offsets[i])
+          report(describe(std::prev(at)->second) + " overlaps " + describe(i));
+        if (auto next = std::next(at); next != live.end() && next->first < end(i))
+          report(describe(i) + " overlaps " + describe(next->second));
+      },
+      [&](size_t i) { live.erase({solution.offsets[i], i}); });
+  return problemText;
+}
+
+} // namespace recast::placement

@@ -1,0 +1,38 @@
+// Where buffers lie in one arena: plain structs, so that a solver is tested without a compiler around it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace recast::placement {
+
+/// A piece of memory that is needed from step `first` to step `last`, both included.
+struct Item {
+  size_t bytes = 0;
+  int first = 0, last = 0;
+};
+
+struct Problem {
+  std::vector<Item> items;
+  size_t alignment = 64; ///< Bytes, a power of two; of every offset.
+};
+
+struct Solution {
+  std::vector<size_t> offsets; ///< One an item, in bytes. Items without bytes are at 0.
+  size_t bytes = 0;            ///< The high-water mark: the arena's size.
+};
+
+/// The most bytes that are needed at one step, each item rounded up to the alignment: no solution is smaller.
+size_t lowerBound(const Problem &problem);
+
+/// A good solution, the same at every call. Heuristics: the arena is often, and not always, as small as possible.
+/// Time grows with n log n beyond kThoroughItems items, and with n^2 below.
+Solution solve(const Problem &problem);
+inline constexpr size_t kThoroughItems = 12000;
+
+/// "" where the solution is sound; else what is wrong: two live items that overlap, an offset that is not aligned, an
+/// item beyond the end. Takes n log n time.
+std::string check(const Problem &problem, const Solution &solution);
+
+} // namespace recast::placement

@@ -1,0 +1,77 @@
+// One compilation in progress: the copy of the module that it rewrites, and what it has found out. The phases, in order:
+// bindInputs, inlineCalls, simplify, chooseKernels, buildPlan.
+#pragma once
+#include "ir/onnx/Builder.h"
+#include "runtime/compile/Compile.h"
+#include "runtime/compile/Values.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace recast::compile {
+
+/// Which output replaces a state input after the step, by names: `metadata_props["recast.state"]`.
+using StatePairs = std::map<std::string, std::string>;
+
+/// A step whose kernel is chosen.
+struct Prepared {
+  StepSpec spec;
+  std::string library;
+  std::vector<std::string> refusals;
+  size_t workspaceBytes = 0;
+};
+
+struct Unit {
+  Unit(mlir::ModuleOp module, const StatePairs &state, std::shared_ptr<const void> model)
+      : module(module), graph(onnx_ir::mainGraph(module)), block(graph.getBody().front()), state(state), names(graph),
+        builder(graph, names, types), values(std::move(model)) {
+    for (mlir::Value output : block.getTerminator()->getOperands())
+      outputNames.push_back(onnx_ir::nameOf(output).str());
+  }
+
+  void erase(mlir::Operation *op) {
+    types.forget(op);
+    values.forget(op);
+    prepared.erase(op);
+    op->erase();
+  }
+
+  mlir::ModuleOp module;
+  onnx_ir::GraphOp graph;
+  mlir::Block &block;
+  const StatePairs &state;
+  std::vector<std::string> outputNames;
+  onnx_ir::TypeInference types;
+  onnx_ir::NameScope names;
+  onnx_ir::NodeBuilder builder;
+  Values values;
+  llvm::StringMap<int64_t> sizes;                        ///< Of symbolic dimensions.
+  llvm::SmallVector<onnx_ir::TensorAttr> initial;        ///< One a block argument: the default; null: none.
+  std::unordered_map<mlir::Operation *, Prepared> prepared;
+};
+
+/// Gives every input a static type. Inputs with a default that are no state, and that the caller says nothing about,
+/// become constants.
+mlir::LogicalResult bindInputs(Unit &unit, const CompileOptions &options);
+
+/// Replaces calls of model-local functions by their bodies.
+mlir::LogicalResult inlineCalls(Unit &unit);
+
+/// Drops operations whose results nothing reads, between `first` and `end` (both null: the whole graph).
+void removeDead(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
+/// Infers types in order and folds: operations on constants, shapes of static tensors, and operations that give what they
+/// get. From `first` up to `end` (null: the whole graph). Folded operations stay, without uses or as constants.
+mlir::LogicalResult simplify(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
+
+/// True for operations that are no steps: constants, the terminator, what stands for absent inputs.
+bool isStructure(mlir::Operation *op);
+/// The step as kernels see it. An error names the node and what the runtime cannot represent.
+mlir::FailureOr<StepSpec> makeSpec(Unit &unit, mlir::Operation *op);
+
+/// True where the result of a view shares the operand's memory: no step is needed.
+bool sharesOperand(Unit &unit, mlir::Operation *op);
+/// Finds a kernel for every operation; those without one are replaced by what they are defined as.
+mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
+
+/// Places buffers and writes everything down.
+mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit);
+
+} // namespace recast::compile

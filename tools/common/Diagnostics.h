@@ -1,0 +1,41 @@
+// What the tools share: how errors are printed, and the exit codes of the contract.
+#pragma once
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace recast::tools {
+
+inline constexpr int kDone = 0, kFailed = 1, kUsage = 2;
+
+/// Prints diagnostics as one line each, "<tool>: error: <text>"; notes follow indented.
+class DiagnosticPrinter {
+public:
+  DiagnosticPrinter(mlir::MLIRContext &context, llvm::StringRef tool)
+      : handler(&context, [tool = tool.str()](mlir::Diagnostic &diagnostic) {
+          llvm::StringRef kind = diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error     ? "error"
+                                 : diagnostic.getSeverity() == mlir::DiagnosticSeverity::Warning ? "warning"
+                                                                                                 : "remark";
+          llvm::errs() << tool << ": " << kind << ": " << diagnostic.str() << '\n';
+          for (mlir::Diagnostic &note : diagnostic.getNotes())
+            llvm::errs() << "  note: " << note.str() << '\n';
+        }) {}
+
+private:
+  mlir::ScopedDiagnosticHandler handler;
+};
+
+/// Prints an error in the same form and gives the exit code for it.
+inline int fail(llvm::StringRef tool, const llvm::Twine &text, int code = kFailed) {
+  llvm::errs() << tool << ": error: " << text << '\n';
+  return code;
+}
+
+/// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` exits with 0.
+inline bool parseCommandLine(int argc, char **argv, llvm::StringRef overview, llvm::StringRef example) {
+  llvm::cl::extrahelp help(("\nEXAMPLE:\n  " + example + "\n").str());
+  return llvm::cl::ParseCommandLineOptions(argc, argv, overview, &llvm::errs());
+}
+
+} // namespace recast::tools
