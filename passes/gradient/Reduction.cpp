@@ -12,8 +12,8 @@ namespace {
 struct Reduction {
   RuleContext &c;
   bool overAll = false; ///< Every axis is reduced.
-  std::optional<Ints> axes;
-  Value axesValue; ///< Where the axes are not known.
+  std::optional<Ints> axes = std::nullopt;
+  Value axesValue = nullptr; ///< Where the axes are not known.
 
   NodeBuilder &b() const { return c.b; }
 

@@ -99,7 +99,8 @@ LogicalResult Binder::bindNamedSizes() {
 }
 
 LogicalResult Binder::bindGiven(const Input &input, const TensorType &given) {
-  Type declared = input.isState && input.initial ? Type(input.initial.getType()) : input.argument.getType();
+  Value argument = input.argument;
+  Type declared = input.isState && input.initial ? Type(input.initial.getType()) : argument.getType();
   auto tensor = dyn_cast<mlir::TensorType>(declared);
   auto ranked = dyn_cast<RankedTensorType>(declared);
   bool fits = tensor && unit.values.dtypeOf(tensor.getElementType()) == given.dtype;
@@ -113,7 +114,7 @@ LogicalResult Binder::bindGiven(const Input &input, const TensorType &given) {
                    << " in the model, but the data gives " << toString(given);
   if (!ranked) {
     if (llvm::none_of(given.dims, [](int64_t dim) { return dim < 0; }))
-      input.argument.setType(RankedTensorType::get(given.dims, tensor.getElementType()));
+      argument.setType(RankedTensorType::get(given.dims, tensor.getElementType()));
     return success();
   }
   SmallVector<int64_t> dims(ranked.getShape());
@@ -127,7 +128,7 @@ LogicalResult Binder::bindGiven(const Input &input, const TensorType &given) {
       return failure();
     dims[i] = given.dims[i];
   }
-  input.argument.setType(tensorType(dims, symbols, ranked.getElementType()));
+  argument.setType(tensorType(dims, symbols, ranked.getElementType()));
   return success();
 }
 

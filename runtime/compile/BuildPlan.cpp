@@ -179,23 +179,7 @@ FailureOr<std::unique_ptr<Plan>> PlanBuilder::run() {
   return std::move(plan);
 }
 
-/// Outputs that are state: copies, since the state itself has its new value when an output is read.
-void copyStateOutputs(Unit &unit) {
-  Operation *terminator = unit.block.getTerminator();
-  for (auto [name, operand] : llvm::zip(unit.outputNames, terminator->getOpOperands())) {
-    auto argument = dyn_cast<BlockArgument>(operand.get());
-    auto pair = argument ? unit.state.find(nameOf(argument).str()) : unit.state.end();
-    if (pair == unit.state.end() || pair->second == name)
-      continue;
-    unit.builder.before(terminator);
-    unit.builder.setScope(name);
-    operand.set(unit.builder.node("Identity", {Value(argument)}));
-  }
-}
-
 } // namespace
-
-LogicalResult finishOutputs(Unit &unit);
 
 FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit) { return PlanBuilder(unit).run(); }
 

@@ -29,15 +29,19 @@ public:
   /// Reads .onnx, .onnxtxt or .mlir; "-" is standard input.
   static Result<std::unique_ptr<Model>> load(const std::string &path);
   ~Model();
+  /// State, and the inputs whose value the caller must give: those that have a default value and are no state are left
+  /// out (naming one in CompileOptions::inputs makes it an input of the plan).
   const std::vector<InputInfo> &inputs() const;
   const std::vector<std::string> &outputs() const;
+  /// What loading found odd, and no error.
+  const std::vector<std::string> &warnings() const;
   /// Compiles for one binding of sizes. The plan keeps alive what it needs of the model.
   Result<std::unique_ptr<Plan>> compile(const CompileOptions &options) const;
 
 private:
   struct Impl;
-  std::unique_ptr<Impl> impl;
-  explicit Model(std::unique_ptr<Impl> impl);
+  std::shared_ptr<const Impl> impl; ///< Plans share it: their constants may be views into the model's file.
+  explicit Model(std::shared_ptr<const Impl> impl);
 };
 
 } // namespace recast

@@ -1,5 +1,6 @@
 #include "runtime/compile/Placement.h"
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -19,8 +20,8 @@ struct Events {
         live.push_back(i);
     }
     byFirst = byLast = live;
-    std::ranges::stable_sort(byFirst, {}, [&](size_t i) { return problem.items[i].first; });
-    std::ranges::stable_sort(byLast, {}, [&](size_t i) { return problem.items[i].last; });
+    std::ranges::sort(byFirst, {}, [&](size_t i) { return std::pair(problem.items[i].first, i); });
+    std::ranges::sort(byLast, {}, [&](size_t i) { return std::pair(problem.items[i].last, i); });
   }
 
   /// Calls leave(i) and enter(i) in the order of time: what ends before a step leaves before that step's items enter.
@@ -154,7 +155,7 @@ Solution solve(const Problem &problem) {
     if (best.bytes == bound)
       return;
     std::vector<size_t> order = events.live;
-    std::ranges::stable_sort(order, std::greater(), key);
+    std::ranges::sort(order, std::greater(), [&](size_t i) { return std::pair(key(i), i); });
     if (Solution other = placeInOrder(problem, events, order); other.bytes < best.bytes)
       best = std::move(other);
   };

@@ -54,7 +54,7 @@ bool isInferenceDropout(Unit &unit, Node node) {
 /// Results that are operands, whatever the operands hold.
 bool forwardOperands(Unit &unit, Operation *op) {
   Node node(op);
-  if (isa<train::BarrierOp>(op)) {
+  if (isa<train::BarrierOp>(op) && op->getNumOperands() == op->getNumResults()) {
     // Its work is done: no pass that could merge or move operations runs from here on.
     op->replaceAllUsesWith(op->getOperands());
     return true;
@@ -116,6 +116,19 @@ LogicalResult simplify(Unit &unit, Operation *first, Operation *end) {
     if (!isStructure(op) && failed(simplifyOp(unit, op)))
       return failure();
   return success();
+}
+
+void copyStateOutputs(Unit &unit) {
+  Operation *terminator = unit.block.getTerminator();
+  for (auto [name, operand] : llvm::zip(unit.outputNames, terminator->getOpOperands())) {
+    auto argument = dyn_cast<BlockArgument>(operand.get());
+    auto pair = argument ? unit.state.find(nameOf(argument).str()) : unit.state.end();
+    if (pair == unit.state.end() || pair->second == name)
+      continue;
+    unit.builder.before(terminator);
+    unit.builder.setScope(name);
+    operand.set(unit.builder.node("Identity", {Value(argument)}));
+  }
 }
 
 } // namespace recast::compile

@@ -61,6 +61,9 @@ void removeDead(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *e
 /// get. From `first` up to `end` (null: the whole graph). Folded operations stay, without uses or as constants.
 mlir::LogicalResult simplify(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
 
+/// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.
+void copyStateOutputs(Unit &unit);
+
 /// True for operations that are no steps: constants, the terminator, what stands for absent inputs.
 bool isStructure(mlir::Operation *op);
 /// The step as kernels see it. An error names the node and what the runtime cannot represent.

@@ -54,7 +54,7 @@ std::string Values::typeOf(Value value, TensorType &type) {
   Type given = value.getType();
   if (auto scaled = dyn_cast<train::ScaledType>(given))
     given = scaled.getTensor();
-  if (isa<OpaqueType>(given))
+  if (isa<onnx_ir::OpaqueType>(given))
     return quoted(value) + " is a sequence, an optional, a map or a sparse tensor, which this version does not run";
   auto tensor = dyn_cast<mlir::TensorType>(given);
   if (!tensor)

@@ -187,6 +187,8 @@ public:
   /// Calls run(offsets, n) for the points [begin, end) in row-major order, n of them at a time along the innermost
   /// dimension; offsets[k] is operand k's element at the first of them.
   template <typename Run> void walk(int64_t begin, int64_t end, Run &&run) const {
+    if (begin >= end) // The space may be empty, and a dimension 0.
+      return;
     std::array<int64_t, N> at{};
     IndexArray index{};
     int64_t rest = begin;

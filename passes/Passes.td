@@ -1,0 +1,149 @@
+//===- Passes.td - the passes of recast -----------------------------------------===//
+#ifndef RECAST_PASSES
+#define RECAST_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+class Recast_Pass<string name> : Pass<name, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::recast::onnx_ir::ONNXDialect", "::recast::train::TrainDialect"];
+}
+
+def BindDimensions : Recast_Pass<"bind-dimensions"> {
+  let summary = "Give symbolic dimensions fixed sizes";
+  let description = [{
+    `dims=batch=8`: every `batch` in the types of graph inputs becomes 8, and types are inferred anew.
+    A name that no input has is an error that lists the symbols.
+  }];
+  let options = [ListOption<"dims", "dims", "std::string", "NAME=N, N a size in elements">];
+}
+
+def ConvertDtype : Recast_Pass<"convert-dtype"> {
+  let summary = "Change the floating-point type of the whole model";
+  let description = [{
+    Inputs, initializers, constants and the `to` of casts that are f16, bf16, f32 or f64 take the new type. In f64, scalar
+    constants take the number that they were before the file rounded them (ir/onnx/IntendedValue.h); parameters keep
+    their values exactly.
+  }];
+  let options = [Option<"type", "type", "std::string", /*default=*/"\"f32\"", "f32 or f64">];
+  let statistics = [Statistic<"numTensors", "tensors", "Tensors converted">];
+}
+
+def PrepareTraining : Recast_Pass<"prepare-training"> {
+  let summary = "Bring a forward graph into the form that the training passes expect";
+  let description = [{
+    Initializers that are also graph inputs (the form of IR version 3) become initializers only; what the file declared
+    about types is dropped. Warns about a BatchNormalization in inference form between a parameter and the loss: its
+    statistics would never be updated.
+  }];
+  let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
+}
+
+def ComputeGradients : Recast_Pass<"compute-gradients"> {
+  let summary = "Build the backward graph: outputs grad.<parameter> of the loss";
+  let description = [{
+    ```
+    loss = f(w)                     loss = f(w)
+                            ->      grad.w = df/dw
+    ```
+    Starts from the scaled loss where insert-loss-scale ran before; the gradients then have the type !train.scaled.
+    Operators that cannot be differentiated are all reported before anything is changed.
+  }];
+  let options = [
+    Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">,
+    ListOption<"train", "train", "std::string", "Globs of tensors to differentiate; none: the default choice">,
+    ListOption<"freeze", "freeze", "std::string", "Globs of parameters to leave out">,
+  ];
+  let statistics = [Statistic<"numParameters", "parameters", "Parameters that have a gradient">];
+}
+
+def InsertLossScale : Recast_Pass<"insert-loss-scale"> {
+  let summary = "Multiply the loss by a loss scale before the backward starts from it";
+  let description = [{
+    ```
+    loss                            loss, scaled = train.scale_loss(loss, loss_scale)
+    ```
+    `loss_scale` becomes a state input. Must run before compute-gradients.
+  }];
+  let options = [
+    Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">,
+    Option<"init", "init", "double", "65536", "Initial scale">,
+  ];
+}
+
+def UnscaleGradients : Recast_Pass<"unscale-gradients"> {
+  let summary = "Check gradients for non-finite values, and take the loss scale off them";
+  let description = [{
+    Scaled gradients pass `train.unscale`, which checks them before the multiply; unscaled ones `train.check_finite`.
+    Every gradient goes through the one check, whose result is the output `found_inf`.
+  }];
+}
+
+def ClipGradients : Recast_Pass<"clip-gradients"> {
+  let summary = "Clip gradients by global norm or by value, and measure their norm";
+  let description = [{
+    The output `grad_norm` is the 2-norm over all unscaled gradients before clipping; it is there without clipping too.
+  }];
+  let options = [
+    Option<"maxNorm", "max-norm", "double", "0", "Largest global 2-norm; 0: no clipping by norm">,
+    Option<"maxValue", "max-value", "double", "0", "Largest absolute value; 0: no clipping by value">,
+  ];
+}
+
+def InsertOptimizer : Recast_Pass<"insert-optimizer"> {
+  let summary = "Update the parameters: state inputs, optimizer operators, outputs <name>.next";
+  let description = [{
+    Parameters, moments, the step count and the learning rate become state inputs with their initial values. Where
+    `found_inf` is true every update is skipped, running statistics of BatchNormalization included.
+  }];
+  let options = [
+    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "adamw, adam or sgd">,
+    Option<"lr", "lr", "double", "1e-3", "Initial learning rate">,
+    Option<"beta1", "beta1", "double", "0.9", "Decay of the first moment">,
+    Option<"beta2", "beta2", "double", "0.999", "Decay of the second moment">,
+    Option<"eps", "eps", "double", "1e-8", "Added to the denominator">,
+    Option<"weightDecay", "weight-decay", "double", "0", "Weight decay">,
+    Option<"momentum", "momentum", "double", "0", "Momentum of sgd">,
+    Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum of sgd">,
+    ListOption<"noDecay", "no-decay", "std::string", "Globs of parameters without weight decay">,
+    Option<"seed", "seed", "int64_t", "0", "Seed of the random key in the state">,
+  ];
+  let statistics = [Statistic<"numUpdates", "updates", "Parameters updated">];
+}
+
+def UpdateLossScale : Recast_Pass<"update-loss-scale"> {
+  let summary = "Grow or lower the dynamic loss scale after the step";
+  let options = [
+    Option<"growth", "growth", "double", "2", "Factor after `interval` good steps in a row">,
+    Option<"backoff", "backoff", "double", "0.5", "Factor after a step with a non-finite gradient">,
+    Option<"interval", "interval", "int64_t", "2000", "Good steps before the scale grows">,
+    Option<"min", "min", "double", "0", "Lower bound">,
+    Option<"max", "max", "double", "3.402823466e+38", "Upper bound (default: the largest float)">,
+  ];
+}
+
+def FinishStep : Recast_Pass<"finish-step"> {
+  let summary = "Order the outputs of a step model and record which output updates which state input";
+}
+
+def Autocast : Recast_Pass<"autocast"> {
+  let summary = "Insert casts so that products run in a low-precision type";
+  let description = [{
+    Products take their inputs in the low type and sum in fp32; reductions, norms, losses and exponentials stay in fp32;
+    operators of several inputs run in the widest type among them. One cast for each value and type.
+  }];
+  let options = [
+    Option<"type", "type", "std::string", "\"bf16\"", "bf16 or f16">,
+    Option<"policy", "policy", "std::string", "", "YAML file whose rules go before the preset's">,
+  ];
+  let statistics = [
+    Statistic<"numCasts", "casts", "Casts inserted">,
+    Statistic<"numLow", "low", "Nodes that run in the low type">,
+  ];
+}
+
+def ToInference : Recast_Pass<"to-inference"> {
+  let summary = "Cut the loss, and bring BatchNormalization and Dropout into inference form";
+  let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
+}
+
+#endif

@@ -1,0 +1,100 @@
+#include "ir/onnx/Node.h"
+#include "passes/Passes.h"
+#include "passes/gradient/Differentiability.h"
+#include "passes/step/StepInfo.h"
+
+namespace recast {
+#define GEN_PASS_DEF_INSERTOPTIMIZER
+#include "passes/Passes.h.inc"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+
+namespace {
+
+struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
+  using InsertOptimizerBase::InsertOptimizerBase;
+
+  void runOnOperation() override {
+    step::StepGraph s(getOperation());
+    if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd") {
+      s.graph.emitError() << "--optimizer=" << optimizer << ": this version has adamw, adam and sgd";
+      return signalPassFailure();
+    }
+    MLIRContext *context = &getContext();
+    Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
+    auto number = [&](double value) { return s.b.scalar(f64, value); };
+    Value skip = s.find(s.info.foundInf);
+    SmallVector<Value> gradients = s.gradients();
+
+    // Learning rate and step count: doubles and integers, as Python computes with them.
+    Value lr = s.addState("lr", splatTensor(RankedTensorType::get({}, f64), this->lr));
+    Value step = s.addState("step", splatTensor(RankedTensorType::get({}, i64), 0));
+    Value counted = s.b.add(step, s.b.intScalar(1));
+    s.update(step, s.b.node("train.keep_if", {skip, step, counted}));
+    s.update(lr, s.b.node("Identity", {lr}));
+
+    for (auto [i, name] : llvm::enumerate(s.info.parameters)) {
+      auto initializer = s.find(name).getDefiningOp<InitializerOp>();
+      if (!initializer) {
+        s.graph.emitError() << "'" << name << "' is a graph input without a value and cannot be trained";
+        return signalPassFailure();
+      }
+      Value parameter = s.promote(initializer);
+      bool decays = llvm::none_of(noDecay, [&](const std::string &glob) { return gradient::matchesGlob(glob, name); });
+      updateParameter(s, parameter, gradients[i], skip, counted, lr, decays ? weightDecay.getValue() : 0.0);
+      ++numUpdates;
+    }
+    updateStatistics(s, skip);
+    if (s.b.failed())
+      return signalPassFailure();
+    s.finish();
+  }
+
+  void updateParameter(step::StepGraph &s, Value parameter, Value gradient, Value skip, Value step, Value lr,
+                       double decay) {
+    Type f64 = Float64Type::get(&getContext());
+    auto number = [&](double value) { return s.b.scalar(f64, value); };
+    std::string name = nameOf(parameter).str();
+    auto type = cast<RankedTensorType>(parameter.getType());
+    auto zeros = [&](StringRef suffix) { return s.addState(name + "." + suffix.str(), splatTensor(type, 0)); };
+    if (optimizer == "sgd") {
+      Value buffer = momentum != 0 ? zeros("momentum") : Value();
+      Operation *op = s.b.node("train.sgd",
+                               {skip, parameter, gradient, buffer, step, lr, number(momentum), number(0), number(decay)},
+                               buffer ? 2 : 1, s.b.attr("nesterov", static_cast<int64_t>(nesterov)));
+      s.update(parameter, op->getResult(0));
+      if (buffer)
+        s.update(buffer, op->getResult(1));
+      return;
+    }
+    Value first = zeros("exp_avg"), second = zeros("exp_avg_sq");
+    Operation *op = s.b.node("train." + optimizer, {skip, parameter, gradient, first, second, step, lr, number(beta1),
+                                                    number(beta2), number(eps), number(decay)}, 3);
+    s.update(parameter, op->getResult(0));
+    s.update(first, op->getResult(1));
+    s.update(second, op->getResult(2));
+  }
+
+  // Running statistics are state that the forward itself updates; a skipped step leaves them too.
+  void updateStatistics(step::StepGraph &s, Value skip) {
+    for (Operation &op : llvm::make_early_inc_range(s.graph.getBody().front())) {
+      Node node(&op);
+      if (!isa<BatchNormalizationOp>(op) || node.getInt("training_mode", 0) == 0)
+        continue;
+      for (unsigned i : {1u, 2u}) {
+        if (i >= node.numOutputs() || isAbsent(node.output(i)) || !node.input(i + 2))
+          continue;
+        Value statistic = node.input(i + 2);
+        if (auto initializer = statistic.getDefiningOp<InitializerOp>())
+          statistic = s.promote(initializer);
+        else
+          continue; // shared by two nodes: the first has taken it
+        s.update(statistic, s.b.node("train.keep_if", {skip, statistic, node.output(i)}));
+      }
+    }
+  }
+};
+
+} // namespace
+} // namespace recast

@@ -1,0 +1,69 @@
+#include "ir/onnx/Node.h"
+#include "ir/onnx/TypeInference.h"
+#include "passes/Passes.h"
+#include "passes/gradient/Differentiability.h"
+#include "mlir/IR/Builders.h"
+
+namespace recast {
+#define GEN_PASS_DEF_PREPARETRAINING
+#include "passes/Passes.h.inc"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+
+namespace {
+
+// Graph inputs with default values become initializers, at the start of the graph and under their names.
+void defaultsToInitializers(GraphOp graph) {
+  DictionaryAttr info = graph.getInfo();
+  auto defaults = info.getAs<ArrayAttr>("defaults");
+  if (!defaults)
+    return;
+  Block &block = graph.getBody().front();
+  OpBuilder b = OpBuilder::atBlockBegin(&block);
+  SmallVector<StringRef> inputs = stringsIn(info, "inputs"), kept;
+  BitVector removed(block.getNumArguments());
+  for (BlockArgument argument : block.getArguments()) {
+    auto tensor = dyn_cast<TensorAttr>(defaults[argument.getArgNumber()]);
+    if (!tensor) {
+      kept.push_back(inputs[argument.getArgNumber()]);
+      continue;
+    }
+    OperationState state(b.getUnknownLoc(), InitializerOp::getOperationName());
+    state.addAttribute("value", tensor);
+    state.addAttribute("onnx.outputs", stringArray(b.getContext(), {inputs[argument.getArgNumber()]}));
+    state.addTypes(tensor.getType());
+    argument.replaceAllUsesWith(b.create(state)->getResult(0));
+    removed.set(argument.getArgNumber());
+  }
+  block.eraseArguments(removed);
+  for (StringRef key : {"defaults", "initializer_order"})
+    info = withEntry(info, key, nullptr);
+  graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
+}
+
+struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
+  using PrepareTrainingBase::PrepareTrainingBase;
+
+  void runOnOperation() override {
+    GraphOp graph = mainGraph(getOperation());
+    forgetDeclaredTypes(graph);
+    defaultsToInitializers(graph);
+    TypeInference types;
+    if (failed(types.inferAll(graph.getBody())))
+      return signalPassFailure();
+    auto objective = gradient::findLoss(graph, loss);
+    if (failed(objective))
+      return signalPassFailure();
+    llvm::DenseSet<Value> influencing = gradient::influencingValues(graph, *objective);
+    for (auto norm : graph.getBody().front().getOps<BatchNormalizationOp>()) {
+      Node node(norm);
+      if (node.sinceVersion() >= 14 && node.getInt("training_mode", 0) == 0 && influencing.contains(node.output()))
+        norm->emitWarning() << "node " << node.describe() << " is in inference form: it uses its running statistics "
+                            << "and does not update them (export the model in training mode)";
+    }
+  }
+};
+
+} // namespace
+} // namespace recast

@@ -1,0 +1,62 @@
+// What the training passes tell each other about the graph, kept in the attribute `train.step` of onnx.graph.
+#pragma once
+#include "ir/onnx/Builder.h"
+#include <string>
+#include <vector>
+
+namespace recast::step {
+
+struct StepInfo {
+  std::string loss;      ///< Output that is the loss, as users watch it.
+  std::string objective; ///< Value that the backward starts from: the loss, or the scaled loss.
+  std::string lossScale; ///< State input; empty without loss scaling.
+  std::string foundInf;  ///< Value that is true where the step must be skipped; empty before the check exists.
+  std::vector<std::string> parameters;                      ///< In the graph's order.
+  std::vector<std::string> gradients;                       ///< Graph outputs, one a parameter.
+  std::vector<std::pair<std::string, std::string>> state;   ///< State input and the value that it becomes.
+  std::vector<std::string> metrics;                         ///< Values to show after every step.
+
+  static StepInfo of(onnx_ir::GraphOp graph);
+  void store(onnx_ir::GraphOp graph) const;
+};
+
+/// A graph under construction: finds values by name, adds inputs and outputs.
+class StepGraph {
+public:
+  explicit StepGraph(mlir::ModuleOp module);
+
+  onnx_ir::GraphOp graph;
+  StepInfo info;
+  onnx_ir::NameScope names;
+  onnx_ir::TypeInference types;
+  onnx_ir::NodeBuilder b;
+
+  /// The value of the graph (not of bodies) that is called `name`; null if there is none.
+  static mlir::Value findIn(onnx_ir::GraphOp graph, llvm::StringRef name);
+  mlir::Value find(llvm::StringRef name) { return findIn(graph, name); }
+  void addOutput(mlir::Value value);
+  /// Replaces all outputs.
+  void setOutputs(llvm::ArrayRef<mlir::Value> values);
+  llvm::SmallVector<mlir::Value> outputs();
+
+  /// A new graph input with a default value, called `name` or, where that is taken, `name` with a suffix.
+  mlir::Value addState(llvm::StringRef name, onnx_ir::TensorAttr initial);
+  /// Turns an initializer into a graph input of the same name, with its data as default value.
+  mlir::Value promote(onnx_ir::InitializerOp initializer);
+  /// Records that `input` becomes `next` after the step; `next` gets the name `<input>.next`.
+  void update(mlir::Value input, mlir::Value next);
+  /// Gives a value a name of its own: through an Identity where it has users that know it by another, or is an input.
+  mlir::Value named(mlir::Value value, llvm::StringRef name);
+
+  /// The gradient of each parameter, in the order of info.parameters.
+  llvm::SmallVector<mlir::Value> gradients();
+  /// Puts others in their place among the outputs.
+  void setGradients(llvm::ArrayRef<mlir::Value> values);
+  /// Writes info back. Call once, at the end of a pass.
+  void finish();
+
+private:
+  mlir::Value addInput(llvm::StringRef name, onnx_ir::TensorAttr initial, mlir::Type type);
+};
+
+} // namespace recast::step

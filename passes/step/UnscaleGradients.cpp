@@ -1,0 +1,42 @@
+#include "ir/onnx/Node.h"
+#include "passes/Passes.h"
+#include "passes/step/StepInfo.h"
+
+namespace recast {
+#define GEN_PASS_DEF_UNSCALEGRADIENTS
+#include "passes/Passes.h.inc"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+
+namespace {
+
+struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
+  using UnscaleGradientsBase::UnscaleGradientsBase;
+
+  void runOnOperation() override {
+    step::StepGraph s(getOperation());
+    SmallVector<Value> gradients = s.gradients();
+    Value foundInf;
+    if (isa<train::ScaledType>(gradients.front().getType())) {
+      SmallVector<Value> operands = gradients;
+      operands.push_back(s.find(s.info.lossScale));
+      Operation *unscale = s.b.node("train.unscale", operands, static_cast<unsigned>(operands.size()));
+      SmallVector<Value> unscaled(unscale->getResults().drop_back());
+      for (auto [value, parameter] : llvm::zip(unscaled, s.info.parameters))
+        setName(value, s.names.unique("grad." + parameter));
+      s.setGradients(unscaled);
+      foundInf = unscale->getResults().back();
+    } else {
+      foundInf = s.b.node("train.check_finite", gradients);
+    }
+    setName(foundInf, s.names.unique("found_inf"));
+    s.info.foundInf = nameOf(foundInf).str();
+    s.info.metrics.push_back(s.info.foundInf);
+    s.addOutput(foundInf);
+    s.finish();
+  }
+};
+
+} // namespace
+} // namespace recast

@@ -1,0 +1,140 @@
+#include "runtime/compile/Compile.h"
+#include "ir/io/Load.h"
+#include "runtime/compile/Unit.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast {
+
+using compile::Unit;
+
+struct Model::Impl {
+  explicit Impl(std::string path) : path(std::move(path)), context(MLIRContext::Threading::DISABLED) {
+    context.printOpOnDiagnostic(false);
+  }
+
+  std::string path;
+  mutable MLIRContext context; ///< Compiling makes new attributes and never changes those that exist.
+  OwningOpRef<ModuleOp> module;
+  compile::StatePairs state;
+  std::vector<InputInfo> inputs;
+  std::vector<std::string> outputs, warnings;
+};
+
+namespace {
+
+/// Collects what the libraries report while it lives.
+class Diagnostics {
+public:
+  explicit Diagnostics(MLIRContext &context)
+      : handler(&context, [this](Diagnostic &diagnostic) {
+          if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+            errors += (errors.empty() ? "" : "\n") + diagnostic.str();
+          else
+            warnings.push_back(diagnostic.str());
+          return success();
+        }) {}
+
+  /// Everything reported as one Status; the text names the file.
+  Status status(const std::string &path) const {
+    std::string shown = path == "-" ? "standard input" : path;
+    bool named = StringRef(errors).contains(shown);
+    return Status::error(named ? errors : shown + ": " + (errors.empty() ? "the model cannot be compiled" : errors));
+  }
+
+  std::string errors;
+  std::vector<std::string> warnings;
+
+private:
+  ScopedDiagnosticHandler handler;
+};
+
+/// Parses metadata_props["recast.state"]: {"<input>": "<output>", ...}.
+LogicalResult readState(ModuleOp module, compile::StatePairs &state) {
+  std::string text = getMetadata(module, "recast.state");
+  if (text.empty())
+    return success();
+  auto error = [&] { return emitError(UnknownLoc::get(module.getContext())) << "metadata_props 'recast.state' "; };
+  auto parsed = llvm::json::parse(text);
+  if (!parsed)
+    return error() << "is no JSON: " << llvm::toString(parsed.takeError());
+  const llvm::json::Object *pairs = parsed->getAsObject();
+  if (!pairs)
+    return error() << "is no JSON object of input names and output names";
+  for (const auto &[input, output] : *pairs) {
+    auto name = output.getAsString();
+    if (!name)
+      return error() << "has no output name for the input '" << input.str() << "'";
+    state[input.str().str()] = name->str();
+  }
+  return success();
+}
+
+InputInfo describe(compile::Values &values, BlockArgument argument) {
+  InputInfo info{nameOf(argument).str(), {}, {}, false};
+  info.type.dtype = values.dtypeOf(elementTypeOf(argument));
+  auto type = dyn_cast<RankedTensorType>(argument.getType());
+  for (unsigned i = 0; type && i < type.getRank(); ++i) {
+    info.type.dims.push_back(type.isDynamicDim(i) ? -1 : type.getDimSize(i));
+    info.symbols.push_back(dimSymbol(type, i).str());
+  }
+  return info;
+}
+
+LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
+  if (failed(compile::bindInputs(unit, options)) || failed(compile::inlineCalls(unit)))
+    return failure();
+  compile::removeDead(unit); // What nobody reads need not have fixed shapes.
+  if (failed(compile::simplify(unit)))
+    return failure();
+  compile::copyStateOutputs(unit);
+  compile::removeDead(unit);
+  return compile::chooseKernels(unit, options.referenceOnly);
+}
+
+} // namespace
+
+Model::Model(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+Model::~Model() = default;
+
+Result<std::unique_ptr<Model>> Model::load(const std::string &path) {
+  auto impl = std::make_shared<Impl>(path);
+  Diagnostics diagnostics(impl->context);
+  impl->module = io::loadModel(impl->context, path);
+  if (!impl->module || failed(readState(*impl->module, impl->state)))
+    return diagnostics.status(path);
+  GraphOp graph = mainGraph(*impl->module);
+  compile::Values values(nullptr);
+  auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults");
+  for (BlockArgument argument : graph.getBody().front().getArguments()) {
+    InputInfo info = describe(values, argument);
+    info.isState = impl->state.contains(info.name);
+    if (info.isState || !defaults || !isa<TensorAttr>(defaults[argument.getArgNumber()]))
+      impl->inputs.push_back(std::move(info));
+  }
+  for (Value output : graph.getBody().front().getTerminator()->getOperands())
+    impl->outputs.push_back(nameOf(output).str());
+  impl->warnings = diagnostics.warnings;
+  return std::unique_ptr<Model>(new Model(std::move(impl)));
+}
+
+const std::vector<InputInfo> &Model::inputs() const { return impl->inputs; }
+const std::vector<std::string> &Model::outputs() const { return impl->outputs; }
+const std::vector<std::string> &Model::warnings() const { return impl->warnings; }
+
+Result<std::unique_ptr<Plan>> Model::compile(const CompileOptions &options) const {
+  Diagnostics diagnostics(impl->context);
+  OwningOpRef<ModuleOp> copy(cast<ModuleOp>((*impl->module)->clone()));
+  Unit unit(*copy, impl->state, impl);
+  if (failed(runPhases(unit, options)))
+    return diagnostics.status(impl->path);
+  auto plan = compile::buildPlan(unit);
+  if (failed(plan))
+    return diagnostics.status(impl->path);
+  return std::move(*plan);
+}
+
+} // namespace recast
