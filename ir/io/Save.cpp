@@ -85,7 +85,7 @@ Error moveToDataFile(ExportedModel &model, const std::string &path) {
   return (*data)->commit();
 }
 
-Error saveText(const std::string &text, const std::string &path) {
+Error writeWhole(const std::string &text, const std::string &path) {
   auto out = OutputFile::create(path);
   if (!out)
     return out.takeError();
@@ -96,13 +96,16 @@ Error saveText(const std::string &text, const std::string &path) {
 
 } // namespace
 
+Error saveText(mlir::ModuleOp module, const std::string &path) {
+  std::string text;
+  raw_string_ostream stream(text);
+  module->print(stream);
+  return writeWhole(text + "\n", path);
+}
+
 Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath) {
-  if (StringRef(path).ends_with(".mlir")) {
-    std::string text;
-    raw_string_ostream stream(text);
-    module->print(stream);
-    return saveText(text + "\n", path);
-  }
+  if (StringRef(path).ends_with(".mlir"))
+    return saveText(module, path);
   bool isText = StringRef(path).ends_with(".onnxtxt");
   auto exported = exportModel(module, /*keepExternal=*/path != "-" && sourcePath != "-" && !isText);
   if (mlir::failed(exported))
@@ -112,7 +115,7 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
       holder->set_raw_data(bytes.data(), bytes.size());
     std::ostringstream stream;
     stream << exported->proto;
-    return saveText(stream.str() + "\n", path);
+    return writeWhole(stream.str() + "\n", path);
   }
   if (exported->hasExternal && !sameFolder(path, sourcePath))
     if (Error error = copyExternalFiles(exported->proto, sourcePath, path))

@@ -12,4 +12,7 @@ namespace recast::io {
 /// `sourcePath` is the file that the module was loaded from; it may be replaced.
 llvm::Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath);
 
+/// Writes the printed form of the module.
+llvm::Error saveText(mlir::ModuleOp module, const std::string &path);
+
 } // namespace recast::io

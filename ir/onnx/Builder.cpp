@@ -88,17 +88,26 @@ Value NodeBuilder::absent() {
 }
 
 Value NodeBuilder::constant(TensorAttr tensor) {
-  Value &value = constants[tensor];
-  if (value)
-    return value;
+  if (Value known = constants.lookup(tensor))
+    return known;
   OpBuilder::InsertionGuard guard(builder);
+  Type element = tensor.getType().getElementType();
+  // Before opset 9 Constant holds floats only. A function has no initializers, so that others are cast there.
+  bool holdsFloatsOnly = opset() < 9 && !isa<FloatType>(element), inFunction = isa<FunctionOp>(block->getParentOp());
+  if (holdsFloatsOnly && inFunction) {
+    SmallVector<char> bytes;
+    encode(builder.getF64Type(), *asDoubles(tensor), bytes);
+    Value wide = constant(makeTensor(RankedTensorType::get(tensor.getType().getShape(), builder.getF64Type()), bytes));
+    builder.setInsertionPointAfterValue(wide);
+    return constants[tensor] = cast(wide, element);
+  }
   builder.setInsertionPointToStart(block);
   std::string name = names.unique("const");
-  OperationState state(builder.getUnknownLoc(), "onnx.Constant");
+  OperationState state(builder.getUnknownLoc(), holdsFloatsOnly ? "onnx.initializer" : "onnx.Constant");
   state.addAttribute("value", tensor);
   state.addAttribute("onnx.outputs", stringArray(context(), {name}));
   state.addTypes(withoutSymbols(tensor.getType()));
-  return value = builder.create(state)->getResult(0);
+  return constants[tensor] = builder.create(state)->getResult(0);
 }
 
 Value NodeBuilder::scalar(Type elementType, double value) {

@@ -177,9 +177,8 @@ LogicalResult nllLossGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
 // -------------------------------------------------------------------------------------------------------
 
 /// dx has `size` elements along `axis` of dy's other sizes, and dx[indices[k]] is the sum of dy[k] along that axis.
-/// `indices` is a vector; negative ones count from the end. `shape` is the shape of dx.
-Value sumAtIndices(NodeBuilder &b, Value dy, Value indices, Value shape, int64_t axis) {
-  int64_t rank = cast<RankedTensorType>(dy.getType()).getRank();
+/// `indices` is a vector; negative ones count from the end. `shape` is the shape of dx, `rank` its length.
+Value sumAtIndices(NodeBuilder &b, Value dy, Value indices, Value shape, int64_t axis, int64_t rank) {
   Ints alongAxis(rank, 1);
   alongAxis[axis] = -1;
   if (b.opset() >= 16) {
@@ -220,7 +219,7 @@ LogicalResult gatherGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
     dy = b.reshape(dy, joinShape(b, parts));
     indices = b.reshape(indices, {-1});
   }
-  out.push_back(b.castLike(sumAtIndices(b, dy, indices, in[2], axis), in[0]));
+  out.push_back(b.castLike(sumAtIndices(b, dy, indices, in[2], axis, rank), in[0]));
   return success();
 }
 
@@ -260,7 +259,7 @@ LogicalResult padGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
   if (b.opset() >= 16) {
     Value size = b.reduce("ReduceProd", shape, {0}, /*keepDims=*/true);
     Value places = b.reshape(padded(iotaOver(b, shape), pads, axes), {-1});
-    dy = sumAtIndices(b, b.reshape(dy, {-1}), places, size, 0);
+    dy = sumAtIndices(b, b.reshape(dy, {-1}), places, size, 0, 1);
     out.push_back(b.castLike(toShape(b, dy, shape), in[0]));
     return success();
   }
@@ -268,7 +267,7 @@ LogicalResult padGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
     auto element = [&](int64_t i) { return b.slice(pads, {i}, {i + 1}, {0}); };
     Value size = b.slice(shape, {axis}, {axis + 1}, {0});
     Value places = padded(iota(b, size), b.concat({element(axis), element(rank + axis)}, 0), Value());
-    dy = sumAtIndices(b, dy, places, shape, axis);
+    dy = sumAtIndices(b, dy, places, shape, axis, rank);
   }
   out.push_back(b.castLike(dy, in[0]));
   return success();

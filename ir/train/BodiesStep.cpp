@@ -189,14 +189,16 @@ Value highHalf(NodeBuilder &b, Value x) {
   return lowHalf(b, b.div(b.sub(x, lowHalf(b, x)), int64Of(b, uint64_t(1) << 32)));
 }
 
+/// 1, 2, 4, ..., 2^31
+SmallVector<int64_t> powersOfTwo() {
+  return llvm::to_vector(llvm::map_range(llvm::seq(0, 32), [](int i) { return int64_t(1) << i; }));
+}
+
 /// Bits 0 to 63 of a scalar, as 64 numbers.
 Value bitsOf(NodeBuilder &b, Value x) {
-  SmallVector<int64_t> powers;
-  for (int i = 0; i < 32; ++i)
-    powers.push_back(int64_t(1) << i);
   SmallVector<Value> halves;
   for (Value half : {lowHalf(b, x), highHalf(b, x)}) {
-    Value shifted = b.div(b.unsqueeze(half, {0}), b.ints(powers)), two = b.intScalar(2);
+    Value shifted = b.div(b.unsqueeze(half, {0}), b.ints(powersOfTwo())), two = b.intScalar(2);
     halves.push_back(b.sub(shifted, b.mul(b.div(shifted, two), two)));
   }
   return b.concat(halves, 0);
@@ -213,10 +215,11 @@ Value xorShift(NodeBuilder &b, Value x, int64_t shift) {
   Value bits = bitsOf(b, x);
   Value shifted = b.concat({b.slice(bits, {shift}, {64}, {0}), b.ints(SmallVector<int64_t>(shift, 0))}, 0);
   Value isDifferent = b.cast(b.node("Not", {b.node("Equal", {bits, shifted})}), i64(b));
-  SmallVector<int64_t> powers;
-  for (int i = 0; i < 64; ++i)
-    powers.push_back(static_cast<int64_t>(uint64_t(1) << i));
-  return sumAll(b, b.mul(isDifferent, b.ints(powers)));
+  // Each half by itself: runtimes sum i64 in f64.
+  auto half = [&](int64_t first) {
+    return sumAll(b, b.mul(b.slice(isDifferent, {first}, {first + 32}, {0}), b.ints(powersOfTwo())));
+  };
+  return b.add(half(0), b.mul(half(32), int64Of(b, uint64_t(1) << 32)));
 }
 
 /// splitmix64's output function of the seed, made odd.

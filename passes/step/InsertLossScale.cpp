@@ -25,7 +25,7 @@ struct InsertLossScalePass : impl::InsertLossScaleBase<InsertLossScalePass> {
     Value scaled = s.b.node("train.scale_loss", {*lossValue, scale});
     s.info.loss = nameOf(*lossValue).str();
     s.info.objective = nameOf(scaled).str();
-    s.info.lossScale = nameOf(scale).str();
+    s.info.lossScale = s.name(scale);
     s.finish();
   }
 };

@@ -23,7 +23,6 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     }
     MLIRContext *context = &getContext();
     Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
-    auto number = [&](double value) { return s.b.scalar(f64, value); };
     Value skip = s.find(s.info.foundInf);
     SmallVector<Value> gradients = s.gradients();
 
@@ -55,7 +54,7 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
                        double decay) {
     Type f64 = Float64Type::get(&getContext());
     auto number = [&](double value) { return s.b.scalar(f64, value); };
-    std::string name = nameOf(parameter).str();
+    std::string name = s.name(parameter);
     auto type = cast<RankedTensorType>(parameter.getType());
     auto zeros = [&](StringRef suffix) { return s.addState(name + "." + suffix.str(), splatTensor(type, 0)); };
     if (optimizer == "sgd") {

@@ -71,30 +71,40 @@ Value StepGraph::findIn(GraphOp graph, StringRef name) {
   return {};
 }
 
+Value StepGraph::find(StringRef name) {
+  if (index.empty()) {
+    Block &block = graph.getBody().front();
+    for (BlockArgument argument : block.getArguments())
+      index[this->name(argument)] = argument;
+    for (Operation &op : block)
+      for (Value result : op.getResults())
+        index[nameOf(result)] = result;
+  }
+  auto known = index.find(name);
+  return known == index.end() ? Value() : known->second;
+}
+
 SmallVector<Value> StepGraph::outputs() { return llvm::to_vector(graph.getBody().front().getTerminator()->getOperands()); }
 
 void StepGraph::setOutputs(ArrayRef<Value> values) { graph.getBody().front().getTerminator()->setOperands(values); }
 
 void StepGraph::addOutput(Value value) {
-  SmallVector<Value> all = outputs();
-  all.push_back(value);
-  setOutputs(all);
+  Operation *terminator = graph.getBody().front().getTerminator();
+  terminator->insertOperands(terminator->getNumOperands(), value);
+}
+
+std::string StepGraph::name(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    size_t first = graph.getBody().getNumArguments() - added.size();
+    if (argument.getArgNumber() >= first)
+      return added[argument.getArgNumber() - first].first;
+  }
+  return nameOf(value).str();
 }
 
 Value StepGraph::addInput(StringRef name, TensorAttr initial, Type type) {
-  Block &block = graph.getBody().front();
-  DictionaryAttr graphFacts = graph.getInfo();
-  MLIRContext *context = graph.getContext();
-  SmallVector<StringRef> inputs = stringsIn(graphFacts, "inputs");
-  SmallVector<Attribute> defaults(block.getNumArguments(), UnitAttr::get(context));
-  if (auto old = graphFacts.getAs<ArrayAttr>("defaults"))
-    defaults.assign(old.begin(), old.end());
-  inputs.push_back(name);
-  defaults.push_back(initial);
-  graphFacts = withEntry(graphFacts, "inputs", stringArray(context, inputs));
-  graphFacts = withEntry(graphFacts, "defaults", ArrayAttr::get(context, defaults));
-  graph.setInfoAttr(graphFacts);
-  return block.addArgument(type, graph.getLoc());
+  added.emplace_back(name.str(), initial);
+  return graph.getBody().addArgument(type, graph.getLoc());
 }
 
 Value StepGraph::addState(StringRef name, TensorAttr initial) {
@@ -106,21 +116,23 @@ Value StepGraph::promote(InitializerOp initializer) {
   Value input = addInput(name, initializer.getValue(), initializer.getResult().getType());
   initializer.getResult().replaceAllUsesWith(input);
   initializer.erase();
+  index[name] = input;
   return input;
 }
 
 Value StepGraph::named(Value value, StringRef name) {
   std::string own = names.unique(name);
   bool isFree = value.getDefiningOp() && !isa<InitializerOp>(value.getDefiningOp()) &&
-                !llvm::is_contained(outputs(), value);
+                llvm::none_of(value.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); });
   if (!isFree)
     value = b.node("Identity", {value});
   setName(value, own);
+  index[own] = value;
   return value;
 }
 
 void StepGraph::update(Value input, Value next) {
-  std::string from = nameOf(input).str();
+  std::string from = name(input);
   next = named(next, from + ".next");
   info.state.emplace_back(from, nameOf(next).str());
   addOutput(next);
@@ -129,23 +141,44 @@ void StepGraph::update(Value input, Value next) {
 SmallVector<Value> StepGraph::gradients() {
   llvm::StringMap<Value> byName;
   for (Value output : outputs())
-    byName[nameOf(output)] = output;
+    byName[name(output)] = output;
   SmallVector<Value> found;
-  for (const std::string &name : info.gradients)
-    found.push_back(byName.lookup(name));
+  for (const std::string &gradient : info.gradients)
+    found.push_back(byName.lookup(gradient));
   return found;
 }
 
 void StepGraph::setGradients(ArrayRef<Value> replacements) {
-  SmallVector<Value> old = gradients(), all = outputs();
-  for (auto [before, after] : llvm::zip(old, replacements))
-    llvm::replace(all, before, after);
+  llvm::DenseMap<Value, Value> byOld;
+  for (auto [before, after] : llvm::zip(gradients(), replacements))
+    byOld[before] = after;
+  SmallVector<Value> all = outputs();
+  for (Value &value : all)
+    if (auto found = byOld.find(value); found != byOld.end())
+      value = found->second;
   setOutputs(all);
   info.gradients.clear();
   for (Value value : replacements)
     info.gradients.push_back(nameOf(value).str());
 }
 
-void StepGraph::finish() { info.store(graph); }
+void StepGraph::finish() {
+  info.store(graph);
+  if (added.empty())
+    return;
+  MLIRContext *context = graph.getContext();
+  DictionaryAttr facts = graph.getInfo();
+  SmallVector<StringRef> inputs = stringsIn(facts, "inputs");
+  SmallVector<Attribute> defaults(inputs.size(), UnitAttr::get(context));
+  if (auto old = facts.getAs<ArrayAttr>("defaults"))
+    defaults.assign(old.begin(), old.end());
+  for (const auto &[name, initial] : added) {
+    inputs.push_back(name);
+    defaults.push_back(initial);
+  }
+  facts = withEntry(facts, "inputs", stringArray(context, inputs));
+  graph.setInfoAttr(withEntry(facts, "defaults", ArrayAttr::get(context, defaults)));
+  added.clear();
+}
 
 } // namespace recast::step

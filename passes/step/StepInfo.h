@@ -33,11 +33,15 @@ public:
 
   /// The value of the graph (not of bodies) that is called `name`; null if there is none.
   static mlir::Value findIn(onnx_ir::GraphOp graph, llvm::StringRef name);
-  mlir::Value find(llvm::StringRef name) { return findIn(graph, name); }
+  /// The same from an index that is built once and follows the changes made through this object.
+  mlir::Value find(llvm::StringRef name);
   void addOutput(mlir::Value value);
   /// Replaces all outputs.
   void setOutputs(llvm::ArrayRef<mlir::Value> values);
   llvm::SmallVector<mlir::Value> outputs();
+
+  /// The name of a value, of inputs added by this object too (the graph's own record is written by finish()).
+  std::string name(mlir::Value value);
 
   /// A new graph input with a default value, called `name` or, where that is taken, `name` with a suffix.
   mlir::Value addState(llvm::StringRef name, onnx_ir::TensorAttr initial);
@@ -52,11 +56,14 @@ public:
   llvm::SmallVector<mlir::Value> gradients();
   /// Puts others in their place among the outputs.
   void setGradients(llvm::ArrayRef<mlir::Value> values);
-  /// Writes info back. Call once, at the end of a pass.
+  /// Writes everything back. Call once, at the end of a pass.
   void finish();
 
 private:
   mlir::Value addInput(llvm::StringRef name, onnx_ir::TensorAttr initial, mlir::Type type);
+  llvm::StringMap<mlir::Value> index; ///< Empty until find() is called.
+  /// Inputs added since the start, in order: one write at the end instead of one each keeps passes linear.
+  llvm::SmallVector<std::pair<std::string, onnx_ir::TensorAttr>> added;
 };
 
 } // namespace recast::step

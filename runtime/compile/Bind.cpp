@@ -74,8 +74,8 @@ LogicalResult Binder::bindSize(StringRef symbol, int64_t size, const std::string
   if (isNew)
     origins[symbol] = origin;
   else if (at->second != size)
-    return error() << "the dimension '" << symbol << "' is " << at->second << " by " << origins[symbol] << ", but " << size
-                   << " by " << origin;
+    return error() << "the dimension '" << symbol << "' is " << at->second << " by " << origins[symbol] << ", but "
+                   << size << " by " << origin;
   return success();
 }
 
@@ -124,7 +124,8 @@ LogicalResult Binder::bindGiven(const Input &input, const TensorType &given) {
     symbols.push_back(symbol);
     if (!ranked.isDynamicDim(i) || given.dims[i] < 0)
       continue;
-    if (!symbol.empty() && failed(bindSize(symbol, given.dims[i], "input '" + input.name + "' (" + toString(given) + ")")))
+    if (!symbol.empty() &&
+        failed(bindSize(symbol, given.dims[i], "input '" + input.name + "' (" + toString(given) + ")")))
       return failure();
     dims[i] = given.dims[i];
   }

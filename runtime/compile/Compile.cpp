@@ -1,8 +1,8 @@
 #include "runtime/compile/Compile.h"
 #include "ir/io/Load.h"
-#include "runtime/compile/Unit.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/compile/Unit.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -68,7 +68,7 @@ LogicalResult readState(ModuleOp module, compile::StatePairs &state) {
     auto name = output.getAsString();
     if (!name)
       return error() << "has no output name for the input '" << input.str() << "'";
-    state[input.str().str()] = name->str();
+    state[input.str()] = name->str();
   }
   return success();
 }

@@ -12,7 +12,9 @@ namespace {
 /// those become Constant nodes. All other folded values need not be attributes.
 constexpr int64_t kShapeElems = 4096;
 
-Type mlirElementType(MLIRContext *context, DType dtype) { return elementTypeFromOnnx(context, static_cast<int>(dtype)); }
+Type mlirElementType(MLIRContext *context, DType dtype) {
+  return elementTypeFromOnnx(context, static_cast<int>(dtype));
+}
 
 void replace(Unit &unit, Value result, Constant constant) {
   if (isAbsent(result) || result.use_empty())

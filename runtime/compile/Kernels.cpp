@@ -58,7 +58,8 @@ LogicalResult expand(Unit &unit, Operation *op, ArrayRef<std::string> refusals, 
   Node node(op);
   bool isTrain = isa<train::TrainDialect>(op->getDialect());
   if (!isTrain && !hasFunctionBody(node))
-    return op->emitError() << "node " << node.describe() << ": no kernel runs it (" << llvm::join(refusals, "; ") << ")";
+    return op->emitError() << "node " << node.describe() << ": no kernel runs it (" << llvm::join(refusals, "; ")
+                           << ")";
   NodeBuilder &b = unit.builder;
   Operation *before = op->getPrevNode();
   b.before(op);
@@ -95,7 +96,8 @@ FailureOr<StepSpec> makeSpec(Unit &unit, Operation *op) {
     TensorType type;
     const Constant *constant = unit.values.constant(operand);
     problem = unit.values.typeOf(operand, type);
-    if (problem.empty() && !constant && operand.getDefiningOp() && isa<InitializerOp, ConstantOp>(operand.getDefiningOp()))
+    if (problem.empty() && !constant && operand.getDefiningOp() &&
+        isa<InitializerOp, ConstantOp>(operand.getDefiningOp()))
       problem = "'" + nameOf(operand).str() + "' is no dense tensor of numbers, which this version does not run";
     if (!problem.empty())
       break;

@@ -1,7 +1,7 @@
 // Types, and what can be computed before the first step.
-#include "runtime/compile/Fold.h"
 #include "ir/onnx/InlineFunctions.h"
 #include "ir/train/Dialect.h"
+#include "runtime/compile/Fold.h"
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -11,7 +11,8 @@ namespace {
 
 /// Result types that inference leaves open, as the file declares them, with the sizes that are bound by now.
 Type closeType(Unit &unit, Type inferred, Type declared) {
-  auto type = dyn_cast<RankedTensorType>(isUnknown(inferred) || isa<UnrankedTensorType>(inferred) ? declared : inferred);
+  auto type =
+      dyn_cast<RankedTensorType>(isUnknown(inferred) || isa<UnrankedTensorType>(inferred) ? declared : inferred);
   if (!type || type.hasStaticShape())
     return type ? Type(withoutSymbols(type)) : inferred;
   SmallVector<int64_t> dims(type.getShape());
@@ -48,7 +49,8 @@ bool isInferenceDropout(Unit &unit, Node node) {
   if (!node.is("Dropout") || node.usedOutput(1) || node.sinceVersion() < 7)
     return false;
   const Constant *training = unit.values.constant(node.input(2));
-  return !node.input(2) || (training && training->type.elems() == 1 && !*static_cast<const bool *>(training->data.bytes));
+  return !node.input(2) ||
+         (training && training->type.elems() == 1 && !*static_cast<const bool *>(training->data.bytes));
 }
 
 /// Results that are operands, whatever the operands hold.
@@ -59,8 +61,8 @@ bool forwardOperands(Unit &unit, Operation *op) {
     op->replaceAllUsesWith(op->getOperands());
     return true;
   }
-  bool sameType = op->getNumOperands() > 0 && op->getNumResults() > 0 &&
-                  op->getOperand(0).getType() == op->getResult(0).getType();
+  bool sameType =
+      op->getNumOperands() > 0 && op->getNumResults() > 0 && op->getOperand(0).getType() == op->getResult(0).getType();
   bool forwards = isa<IdentityOp, train::MarkScaledOp>(op) || isInferenceDropout(unit, node) ||
                   (sameType && (isa<CastOp, CastLikeOp>(op) || cast<NodeInterface>(op).facts().view));
   if (!forwards || !node.input(0))

@@ -1,5 +1,5 @@
-// One compilation in progress: the copy of the module that it rewrites, and what it has found out. The phases, in order:
-// bindInputs, inlineCalls, simplify, chooseKernels, buildPlan.
+// One compilation in progress: the copy of the module that it rewrites, and what it has found out. The phases, in
+// order: bindInputs, inlineCalls, simplify, chooseKernels, buildPlan.
 #pragma once
 #include "ir/onnx/Builder.h"
 #include "runtime/compile/Compile.h"
@@ -43,8 +43,8 @@ struct Unit {
   onnx_ir::NameScope names;
   onnx_ir::NodeBuilder builder;
   Values values;
-  llvm::StringMap<int64_t> sizes;                        ///< Of symbolic dimensions.
-  llvm::SmallVector<onnx_ir::TensorAttr> initial;        ///< One a block argument: the default; null: none.
+  llvm::StringMap<int64_t> sizes;                 ///< Of symbolic dimensions.
+  llvm::SmallVector<onnx_ir::TensorAttr> initial; ///< One a block argument: the default; null: none.
   std::unordered_map<mlir::Operation *, Prepared> prepared;
 };
 
@@ -57,8 +57,8 @@ mlir::LogicalResult inlineCalls(Unit &unit);
 
 /// Drops operations whose results nothing reads, between `first` and `end` (both null: the whole graph).
 void removeDead(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
-/// Infers types in order and folds: operations on constants, shapes of static tensors, and operations that give what they
-/// get. From `first` up to `end` (null: the whole graph). Folded operations stay, without uses or as constants.
+/// Infers types in order and folds: operations on constants, shapes of static tensors, and operations that give what
+/// they get. From `first` up to `end` (null: the whole graph). Folded operations stay, without uses or as constants.
 mlir::LogicalResult simplify(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
 
 /// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.

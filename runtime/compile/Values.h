@@ -22,8 +22,8 @@ public:
 
   /// Undefined where the runtime has no such type (or `element` is null).
   DType dtypeOf(mlir::Type element);
-  /// Sets `type` to the value's type (absent where the value is). Else says why there is none: the shape depends on data,
-  /// the element type is none of the runtime's, ...
+  /// Sets `type` to the value's type (absent where the value is). Else says why there is none: the shape depends on
+  /// data, the element type is none of the runtime's, ...
   std::string typeOf(mlir::Value value, TensorType &type);
   /// True where the type has a rank and fixed sizes that memory can hold, over an element type of the runtime.
   bool isStatic(mlir::Value value) {

@@ -1,19 +1,162 @@
+// recast-opt: rewrites a model. Flags and options only; the work is in the libraries.
 #include "ir/io/Load.h"
 #include "ir/io/Save.h"
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
 #include "tools/common/Diagnostics.h"
+#include "tools/recast-opt/ApplyState.h"
+#include "mlir/Pass/PassRegistry.h"
+
 using namespace recast;
 namespace cl = llvm::cl;
-static cl::opt<std::string> input(cl::Positional, cl::Required), output("o"), emitKind("emit");
-static cl::opt<bool> allowUnknown("allow-unknown");
+
+namespace {
+
+cl::OptionCategory category("Options of recast-opt");
+
+template <typename T> struct Flag : cl::opt<T> {
+  template <typename... Mods>
+  Flag(llvm::StringRef name, llvm::StringRef text, const T &initial, const Mods &...mods)
+      : cl::opt<T>(name, cl::desc(text), cl::init(initial), cl::cat(category), mods...) {}
+};
+struct Globs : cl::list<std::string> {
+  Globs(llvm::StringRef name, llvm::StringRef text)
+      : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc("GLOB,..."), cl::cat(category)) {}
+};
+
+cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
+                           cl::cat(category));
+Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"), cl::Required);
+cl::opt<std::string> emitKind("emit", cl::desc("step, gradient, forward, inference or mlir: what OUT holds"),
+                              cl::init("step"), cl::cat(category));
+Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
+Globs train("train", "Tensors to train instead of the default choice");
+Globs freeze("freeze", "Parameters not to train");
+Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
+cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"), cl::cat(category));
+Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
+Flag<std::string> precision("precision", "f32, bf16 or f16", "f32");
+Flag<std::string> policy("policy", "YAML rules that go before the preset's", "", cl::value_desc("FILE"));
+Flag<std::string> lossScale("loss-scale", "none, dynamic or a number (default: dynamic for f16, else none)", "");
+Flag<double> scaleInit("loss-scale-init", "Initial scale", 65536);
+Flag<double> scaleGrowth("loss-scale-growth", "Factor after an interval of good steps", 2);
+Flag<double> scaleBackoff("loss-scale-backoff", "Factor after a non-finite gradient", 0.5);
+Flag<int64_t> scaleInterval("loss-scale-interval", "Good steps before the scale grows", 2000);
+Flag<double> scaleMin("loss-scale-min", "Lower bound of the scale", 0);
+Flag<double> scaleMax("loss-scale-max", "Upper bound of the scale", 3.402823466e+38);
+Flag<std::string> optimizer("optimizer", "adamw, adam or sgd", "adamw");
+Flag<double> lr("lr", "Learning rate", -1);
+cl::list<double> betas("betas", cl::CommaSeparated, cl::desc("Decays of the moments (default 0.9,0.999)"),
+                       cl::cat(category));
+Flag<double> eps("eps", "Added to the denominator of the update", 1e-8);
+Flag<double> weightDecay("weight-decay", "Weight decay (default: 0.01 for adamw, else 0)", -1);
+Flag<double> momentum("momentum", "Momentum of sgd", 0);
+Flag<bool> nesterov("nesterov", "Nesterov momentum of sgd", false);
+Globs noDecay("no-decay", "Parameters without weight decay");
+Flag<double> clipNorm("clip-grad-norm", "Largest global 2-norm of the gradients", 0);
+Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
+Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
+Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
+                          cl::value_desc("FILE"));
+
+constexpr llvm::StringLiteral kTool = "recast-opt";
+
+// Fills the options; a message where a value is none of those that the contract names.
+std::string readOptions(PipelineOptions &o) {
+  std::string kind = emitKind;
+  bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" || kind == "mlir";
+  if (!known)
+    return "--emit=" + kind + ": step, gradient, forward, inference or mlir is needed";
+  o.emit = kind == "step" || kind == "mlir" ? Emit::Step
+           : kind == "gradient"             ? Emit::Gradient
+           : kind == "forward"              ? Emit::Forward
+                                            : Emit::Inference;
+  if (precision != "f32" && precision != "bf16" && precision != "f16")
+    return "--precision=" + precision + ": this version has f32, bf16 and f16";
+  if (!dtype.empty() && dtype != "f32" && dtype != "f64")
+    return "--dtype=" + dtype + ": f32 or f64 is needed";
+  double number;
+  if (!lossScale.empty() && lossScale != "none" && lossScale != "dynamic" &&
+      (llvm::StringRef(lossScale).getAsDouble(number) || !(number > 0)))
+    return "--loss-scale=" + lossScale + ": none, dynamic or a number above 0 is needed";
+  if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
+    return "--optimizer=" + optimizer + ": this version has adamw, adam and sgd";
+  if (!betas.empty() && betas.size() != 2)
+    return "--betas: two numbers are needed, for instance --betas=0.9,0.999";
+  auto list = [](const cl::list<std::string> &flags) { return std::vector<std::string>(flags.begin(), flags.end()); };
+  o.loss = loss;
+  o.train = list(train);
+  o.freeze = list(freeze);
+  o.dims = list(dims);
+  o.dtype = dtype;
+  o.precision = precision;
+  o.policy = policy;
+  o.lossScale = lossScale;
+  o.scaleInit = scaleInit;
+  o.scaleGrowth = scaleGrowth;
+  o.scaleBackoff = scaleBackoff;
+  o.scaleInterval = scaleInterval;
+  o.scaleMin = scaleMin;
+  o.scaleMax = scaleMax;
+  o.optimizer = optimizer;
+  o.lr = lr >= 0 ? lr : 1e-3; // torch.optim: AdamW, Adam and SGD all default to 1e-3
+  o.beta1 = betas.empty() ? 0.9 : betas[0];
+  o.beta2 = betas.empty() ? 0.999 : betas[1];
+  o.eps = eps;
+  o.weightDecay = weightDecay >= 0 ? weightDecay : optimizer == "adamw" ? 0.01 : 0;
+  o.momentum = momentum;
+  o.nesterov = nesterov;
+  o.noDecay = list(noDecay);
+  o.clipNorm = clipNorm;
+  o.clipValue = clipValue;
+  o.seed = seed;
+  return "";
+}
+
+} // namespace
+
 int main(int argc, char **argv) {
-  if (!tools::parseCommandLine(argc, argv, "x", "recast-opt"))
-    return 2;
-  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  tools::DiagnosticPrinter printer(context, "recast-opt");
+  registerRecastPasses();
+  mlir::registerPassManagerCLOptions();
+  mlir::PassPipelineCLParser pipeline("pass-pipeline-of", "Passes to run instead of those that --emit asks for");
+  if (!tools::parseCommandLine(argc, argv,
+                               "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
+                               "recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx"))
+    return tools::kUsage;
+  PipelineOptions options;
+  if (std::string problem = readOptions(options); !problem.empty())
+    return tools::fail(kTool, problem, tools::kUsage);
+
+  mlir::DialectRegistry registry;
+  io::registerDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  tools::DiagnosticPrinter printer(context, kTool);
   auto module = io::loadModel(context, input, {allowUnknown});
   if (!module)
-    return 1;
-  if (auto error = io::saveModel(*module, output, input))
-    return tools::fail("recast-opt", llvm::toString(std::move(error)));
-  _exit(0);
+    return tools::kFailed;
+  if (!stateIn.empty())
+    if (mlir::failed(tools::applyState(*module, stateIn)))
+      return tools::kFailed;
+
+  mlir::PassManager passes(&context, mlir::ModuleOp::getOperationName());
+  if (mlir::failed(mlir::applyPassManagerCLOptions(passes)))
+    return tools::kUsage;
+  passes.enableVerifier(true);
+  if (pipeline.hasAnyOccurrences()) {
+    if (mlir::failed(pipeline.addToPipeline(passes, [](const llvm::Twine &text) {
+          tools::fail(kTool, text);
+          return mlir::failure();
+        })))
+      return tools::kUsage;
+  } else {
+    buildPipeline(passes, options);
+  }
+  if (mlir::failed(passes.run(*module)))
+    return tools::kFailed;
+  std::string target = output;
+  if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
+    return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
+  if (auto error = emitKind == "mlir" ? io::saveText(*module, target) : io::saveModel(*module, target, input))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  return tools::kDone;
 }

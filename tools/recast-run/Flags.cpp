@@ -2,7 +2,7 @@
 #include <llvm/ADT/Twine.h>
 #include <llvm/Support/raw_ostream.h>
 
-namespace recast::tool {
+namespace recast::tools {
 
 namespace {
 
@@ -143,4 +143,4 @@ bool Flags::wrong(const llvm::Twine &message) const {
   return false;
 }
 
-} // namespace recast::tool
+} // namespace recast::tools

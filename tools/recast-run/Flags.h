@@ -4,7 +4,7 @@
 #include <llvm/Support/CommandLine.h>
 #include <map>
 
-namespace recast::tool {
+namespace recast::tools {
 
 /// The flags, registered while the object lives.
 class Flags {
@@ -39,4 +39,4 @@ private:
   llvm::cl::extrahelp example;
 };
 
-} // namespace recast::tool
+} // namespace recast::tools

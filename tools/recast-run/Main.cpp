@@ -1,19 +1,16 @@
 #include "runtime/compile/Compile.h"
 #include "runtime/kernels/Parallel.h"
+#include "tools/common/Diagnostics.h"
 #include "tools/recast-run/Flags.h"
 #include <llvm/Support/Format.h>
-#include <llvm/Support/raw_ostream.h>
 
 using namespace recast;
 
 namespace {
 
-enum ExitCode { kDone = 0, kFailed = 1, kWrongUsage = 2 };
+using tools::kDone;
 
-int fail(const std::string &message) {
-  llvm::errs() << "recast-run: error: " << message << "\n";
-  return kFailed;
-}
+int fail(const std::string &message) { return tools::fail("recast-run", message); }
 
 /// The inputs that data must fill, their sizes bound as far as --dim does.
 std::vector<GraphInput> dataInputs(const Model &model, const std::map<std::string, int64_t> &dims) {
@@ -60,7 +57,7 @@ bool updatesState(const Plan &plan) {
   return false;
 }
 
-int runModel(const tool::Flags &flags) {
+int runModel(const tools::Flags &flags) {
   if (flags.device != "cpu")
     return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
   if (flags.threads)
@@ -68,6 +65,8 @@ int runModel(const tool::Flags &flags) {
   auto model = Model::load(flags.model);
   if (!model)
     return fail(model.message());
+  for (const std::string &warning : (*model)->warnings())
+    llvm::errs() << "recast-run: warning: " << warning << "\n";
   auto compile = [&](const std::map<std::string, TensorType> &inputs) {
     return (*model)->compile({flags.dims, inputs, flags.session.referenceOnly});
   };
@@ -95,6 +94,6 @@ int runModel(const tool::Flags &flags) {
 } // namespace
 
 int main(int argc, char **argv) {
-  tool::Flags flags;
-  return flags.parse(argc, argv) ? runModel(flags) : kWrongUsage;
+  tools::Flags flags;
+  return flags.parse(argc, argv) ? runModel(flags) : tools::kUsage;
 }

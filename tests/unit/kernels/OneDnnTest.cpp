@@ -242,7 +242,7 @@ TEST(OneDnn, RunsRepeatBitForBit) {
   EXPECT_EQ(execute(*kernel, {x, y}, w).bytes, execute(*kernel, {x, y}, w).bytes);
 }
 
-std::string refusalOf(const Op &op, const std::vector<Array> &inputs, const std::vector<TensorType> &outputs) {
+std::string whyNot(const Op &op, const std::vector<Array> &inputs, const std::vector<TensorType> &outputs) {
   std::string refusal;
   EXPECT_FALSE(create(specOf(op, inputs, outputs), refusal));
   return refusal;
@@ -250,17 +250,17 @@ std::string refusalOf(const Op &op, const std::vector<Array> &inputs, const std:
 
 TEST(OneDnn, RefusalsSayWhy) {
   Array f64(DType::F64, {2, 2}), empty(DType::F32, {0, 2}), f32(DType::F32, {2, 2}), image(DType::F32, {1, 1, 4, 4});
-  EXPECT_EQ(refusalOf({"MatMul", 13}, {f64, f64}, {{DType::F64, {2, 2}}}), "f64 is not supported");
-  EXPECT_EQ(refusalOf({"MatMul", 13}, {empty, f32}, {{DType::F32, {0, 2}}}), "an empty tensor");
-  EXPECT_EQ(refusalOf({"Relu", 14}, {f32}, {{DType::F32, {2, 2}}}), "Relu is not one of its operators");
+  EXPECT_EQ(whyNot({"MatMul", 13}, {f64, f64}, {{DType::F64, {2, 2}}}), "f64 is not supported");
+  EXPECT_EQ(whyNot({"MatMul", 13}, {empty, f32}, {{DType::F32, {0, 2}}}), "an empty tensor");
+  EXPECT_EQ(whyNot({"Relu", 14}, {f32}, {{DType::F32, {2, 2}}}), "Relu is not one of its operators");
   Dims one{1, 1, 3, 3};
-  EXPECT_EQ(refusalOf({"MaxPool", 12, attributes({{"kernel_shape", Dims{2, 2}}})}, {image},
-                      {{DType::F32, one}, {DType::I64, one}}),
+  EXPECT_EQ(whyNot({"MaxPool", 12, attributes({{"kernel_shape", Dims{2, 2}}})}, {image},
+                   {{DType::F32, one}, {DType::I64, one}}),
             "the output Indices");
   // A padding that its library does not know: its own words.
   Op odd{"Conv", 11, attributes({{"pads", Dims{-1, 0, 0, 0}}})};
   EXPECT_EQ(
-      refusalOf(odd, {image, Array(DType::F32, {1, 1, 1, 1})}, {{DType::F32, {1, 1, 3, 4}}}),
+      whyNot(odd, {image, Array(DType::F32, {1, 1, 1, 1})}, {{DType::F32, {1, 1, 3, 4}}}),
       "could not create a primitive descriptor for a convolution forward propagation primitive (invalid arguments)");
 }
 

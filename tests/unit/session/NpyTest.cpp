@@ -19,7 +19,10 @@ std::string npy(const std::string &header, std::string_view data, char version =
   return file + header + std::string(data);
 }
 
-Result<HostTensor> parse(std::string_view file) { return parseNpy(bytesOf(file), nullptr, "a.npy"); }
+Result<HostTensor> parse(std::string_view text) {
+  HeapFile file(text);
+  return parseNpy(file.bytes(), file.owner, "a.npy");
+}
 
 std::string unhex(std::string_view digits) {
   std::string bytes;
@@ -132,8 +135,8 @@ TEST(Npz, NoticesDamage) {
     std::string damaged = unhex(i % 2 ? kStored : kCompressed);
     for (uint64_t changes = 1 + random.below(3); changes; --changes)
       damaged[random.below(damaged.size())] = static_cast<char>(random.next());
-    std::vector<char> copy(damaged.begin(), damaged.end());
-    if (auto members = parseZip(bytesOf({copy.data(), copy.size()}), nullptr, "z"))
+    HeapFile heap(damaged);
+    if (auto members = parseZip(heap.bytes(), heap.owner, "z"))
       for (const ZipMember &member : *members) {
         auto ignored = parseNpy(member.bytes, member.owner, "z");
       }

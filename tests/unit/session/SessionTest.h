@@ -7,8 +7,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace recast::test {
 
@@ -43,6 +45,14 @@ inline std::string readFile(const std::string &path) {
 inline std::span<const std::byte> bytesOf(std::string_view text) {
   return {reinterpret_cast<const std::byte *>(text.data()), text.size()};
 }
+
+/// For a parser's arguments: the bytes of a file, on the heap and exactly as many as there are, so that
+/// AddressSanitizer sees an access beyond them.
+struct HeapFile {
+  explicit HeapFile(std::string_view text) : owner(std::make_shared<std::vector<char>>(text.begin(), text.end())) {}
+  std::span<const std::byte> bytes() const { return bytesOf({owner->data(), owner->size()}); }
+  std::shared_ptr<std::vector<char>> owner;
+};
 
 template <typename T> std::string rawBytes(std::vector<T> values) {
   return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T)};
