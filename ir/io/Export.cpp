@@ -15,6 +15,13 @@ namespace {
 // The lowest IR version in which a model can hold functions with overloads.
 constexpr int64_t kIrVersionOfOverloads = 10;
 
+// [domain, version], and a third element where the domain's field stays out.
+void exportOpset(ArrayAttr entry, onnx::OperatorSetIdProto &import) {
+  if (entry.size() == 2)
+    import.set_domain(cast<StringAttr>(entry[0]).str());
+  import.set_version(cast<IntegerAttr>(entry[1]).getInt());
+}
+
 class Exporter {
 public:
   Exporter(ModuleOp module, bool keepExternal) : module(module), keepExternal(keepExternal) {}
@@ -313,8 +320,7 @@ LogicalResult Exporter::exportFunction(FunctionOp function, onnx::FunctionProto 
     proto.add_output(output.str());
   for (Attribute entry : info.getAs<ArrayAttr>("opsets")) {
     auto &import = *proto.add_opset_import();
-    import.set_domain(cast<StringAttr>(cast<ArrayAttr>(entry)[0]).str());
-    import.set_version(cast<IntegerAttr>(cast<ArrayAttr>(entry)[1]).getInt());
+    exportOpset(cast<ArrayAttr>(entry), import);
   }
   proto.set_domain(text("domain"));
   if (!text("overload").empty())
@@ -329,8 +335,7 @@ FailureOr<ExportedModel> Exporter::run() {
   bool hasRecastDomain = false;
   for (Attribute entry : module->getAttrOfType<ArrayAttr>("onnx.opsets")) {
     auto &import = *model.add_opset_import();
-    import.set_domain(cast<StringAttr>(cast<ArrayAttr>(entry)[0]).str());
-    import.set_version(cast<IntegerAttr>(cast<ArrayAttr>(entry)[1]).getInt());
+    exportOpset(cast<ArrayAttr>(entry), import);
     hasRecastDomain |= import.domain() == "recast";
   }
   if (auto metadata = module->getAttrOfType<ArrayAttr>("onnx.metadata"))

@@ -54,6 +54,7 @@ private:
   LogicalResult reportUndefined(const onnx::NodeProto &node, StringRef name, const Nodes &nodes);
   LogicalResult define(Scope &scope, StringRef name, Value value, const onnx::NodeProto *node);
   ArrayAttr originalProtos(const ValueInfos &infos);
+  Attribute opsetImport(const onnx::OperatorSetIdProto &import);
   Value absent();
 
   MLIRContext &context;
@@ -143,7 +144,7 @@ OwningOpRef<ModuleOp> Importer::run() {
 
   SmallVector<Attribute> opsets, metadata;
   for (const auto &import : model.opset_import())
-    opsets.push_back(b.getArrayAttr({b.getStringAttr(import.domain()), b.getI64IntegerAttr(import.version())}));
+    opsets.push_back(opsetImport(import));
   (*module)->setAttr("onnx.opsets", b.getArrayAttr(opsets));
   for (const auto &entry : model.metadata_props())
     metadata.push_back(stringArray(&context, {entry.key(), entry.value()}));
@@ -199,7 +200,7 @@ LogicalResult Importer::importFunction(const onnx::FunctionProto &function) {
   };
   SmallVector<Attribute> opsets;
   for (const auto &import : function.opset_import())
-    opsets.push_back(b.getArrayAttr({b.getStringAttr(import.domain()), b.getI64IntegerAttr(import.version())}));
+    opsets.push_back(opsetImport(import));
   NamedAttrList info;
   info.set("name", b.getStringAttr(function.name()));
   info.set("domain", b.getStringAttr(function.domain()));
@@ -242,6 +243,14 @@ LogicalResult Importer::importFunction(const onnx::FunctionProto &function) {
   }
   ReturnOp::create(b, b.getUnknownLoc(), outputs);
   return success();
+}
+
+// [domain, version], and a unit where the file leaves the domain's field out.
+Attribute Importer::opsetImport(const onnx::OperatorSetIdProto &import) {
+  SmallVector<Attribute> entry{b.getStringAttr(import.domain()), b.getI64IntegerAttr(import.version())};
+  if (!import.has_domain())
+    entry.push_back(b.getUnitAttr());
+  return b.getArrayAttr(entry);
 }
 
 // The messages that a type and a name do not reproduce; empty strings where they do. Null where all are reproduced.

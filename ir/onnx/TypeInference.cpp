@@ -2,6 +2,7 @@
 #include "ir/onnx/AttrProto.h"
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
+#include <deque>
 
 using namespace mlir;
 namespace recast::onnx_ir {
@@ -43,6 +44,25 @@ struct NodeFacts {
   llvm::StringMap<std::unique_ptr<onnx::AttributeProto>> attributes;
 };
 
+// A body's outputs have the types that were inferred when the body itself was read.
+class BodyInferencer final : public onnx::GraphInferencer {
+public:
+  explicit BodyInferencer(Region &body) {
+    for (Value output : body.front().getTerminator()->getOperands())
+      typeToOnnx(output.getType(), outputs.emplace_back());
+  }
+  std::vector<const onnx::TypeProto *> doInferencing(const std::vector<const onnx::TypeProto *> &,
+                                                     const std::vector<const onnx::TensorProto *> &) override {
+    std::vector<const onnx::TypeProto *> types;
+    for (const onnx::TypeProto &type : outputs)
+      types.push_back(&type);
+    return types;
+  }
+
+private:
+  std::deque<onnx::TypeProto> outputs;
+};
+
 class Inference final : public onnx::InferenceContext {
 public:
   Inference(NodeFacts &facts, ShapeData &shapes) : facts(facts), shapes(shapes) {}
@@ -77,13 +97,19 @@ public:
       fail_type_inference("Output ", i, " is out of bounds");
     return &facts.outputs[i];
   }
-  onnx::GraphInferencer *getGraphAttributeInferencer(const std::string &) override { return nullptr; }
+  onnx::GraphInferencer *getGraphAttributeInferencer(const std::string &name) override {
+    for (Region &region : facts.op->getRegions())
+      if (graphInfo(region).getAs<StringAttr>("attribute").getValue() == name)
+        return bodies.emplace_back(std::make_unique<BodyInferencer>(region)).get();
+    return nullptr;
+  }
   std::string getDisplayName() const override { return Node(facts.op).name().str(); }
 
 private:
   NodeFacts &facts;
   ShapeData &shapes;
   mutable std::map<size_t, std::unique_ptr<onnx::TensorProto>> data;
+  std::vector<std::unique_ptr<BodyInferencer>> bodies;
 };
 
 class Propagation final : public onnx::DataPropagationContext {

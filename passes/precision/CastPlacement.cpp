@@ -130,14 +130,13 @@ Type CastPlacement::typeFor(Node node, const OperandGroup &group, AutocastClass 
   auto isLow = [&](unsigned i) { return elementTypeOf(node.input(i)) == low; };
   if (llvm::none_of(group.operands, isLow))
     return {};
-  bool staysLow = group.allowsLow && llvm::all_of(group.operands, [&](unsigned i) {
-                    return isLow(i) || yields(node, i, autocast);
-                  });
+  bool staysLow = group.allowsLow &&
+                  llvm::all_of(group.operands, [&](unsigned i) { return isLow(i) || yields(node, i, autocast); });
   return staysLow ? low : up;
 }
 
-// True where an f32 operand does not make its node run in f32: numbers take the type of the tensor that they meet, as in
-// PyTorch. Comparisons must not change their outcome, so there the number must be exact.
+// True where an f32 operand does not make its node run in f32: numbers take the type of the tensor that they meet, as
+// in PyTorch. Comparisons must not change their outcome, so there the number must be exact.
 bool CastPlacement::yields(Node node, unsigned operand, AutocastClass autocast) {
   if (auto number = scalarOf(node.input(operand)))
     return survives(*number, low, /*exactly=*/autocast == AutocastClass::Never);

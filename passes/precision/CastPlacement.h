@@ -1,11 +1,11 @@
 // Puts one graph into mixed precision: decides the type of every node from its class, and inserts the casts.
 #pragma once
 #include "ir/onnx/Builder.h"
+#include "passes/precision/OperandGroups.h"
+#include "passes/precision/Policy.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
-#include "passes/precision/OperandGroups.h"
-#include "passes/precision/Policy.h"
 
 namespace recast::precision {
 
@@ -54,9 +54,9 @@ private:
 
   llvm::DenseMap<mlir::Value, mlir::Type> changed; ///< Element types before the pass, of values that have another now.
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> known; ///< What a value is in another type.
-  llvm::DenseSet<mlir::Value> inserted;            ///< Casts of this pass.
-  llvm::DenseSet<mlir::Operation *> lowProducts;   ///< Nodes of class low that run in the low type.
-  llvm::SetVector<mlir::Operation *> perhapsDead;  ///< Casts and constants that lost a reader.
+  llvm::DenseSet<mlir::Value> inserted;                                  ///< Casts of this pass.
+  llvm::DenseSet<mlir::Operation *> lowProducts;      ///< Nodes of class low that run in the low type.
+  llvm::SetVector<mlir::Operation *> perhapsDead;     ///< Casts and constants that lost a reader.
   llvm::MapVector<llvm::StringRef, unsigned> refused; ///< Operators of class low whose schema refuses, and how often.
   unsigned casts = 0, lowNodes = 0;
 };

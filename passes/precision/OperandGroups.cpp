@@ -39,8 +39,8 @@ SmallVector<OperandGroup> operandGroups(Node node, const onnx::OpSchema &schema,
       OperandGroup added;
       added.variable = variable;
       added.isComputed = isBatchNormalization ? i == 0 : isOutput || variable == formals[0].GetTypeStr();
-      added.allowsLow = allows(formal, low) && !(isBatchNormalization && schema.SinceVersion() <
-                                                                             kBatchNormalizationWithOwnStatisticsType);
+      added.allowsLow = allows(formal, low) &&
+                        !(isBatchNormalization && schema.SinceVersion() < kBatchNormalizationWithOwnStatisticsType);
       added.allowsF32 = allows(formal, Float32Type::get(low.getContext()));
       groups.push_back(std::move(added));
       group = std::prev(groups.end());

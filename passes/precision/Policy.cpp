@@ -96,7 +96,8 @@ Expected<PolicyFile> parse(MemoryBufferRef text, StringRef low) {
   PolicyFile file;
   input >> file;
   if (input.error())
-    return createStringError(input.error(), message.empty() ? (text.getBufferIdentifier() + ":1: no YAML").str() : message);
+    return createStringError(input.error(),
+                             message.empty() ? (text.getBufferIdentifier() + ":1: no YAML").str() : message);
   return file;
 }
 

@@ -10,8 +10,8 @@ namespace recast::precision {
 
 /// One line of a policy. A rule matches a node when every part that it states matches.
 struct Rule {
-  std::string op;                ///< Operator of ONNX's default domain; empty: any.
-  std::string name;              ///< Glob on the node's name, or that of its first output where it has none; empty: any.
+  std::string op;   ///< Operator of ONNX's default domain; empty: any.
+  std::string name; ///< Glob on the node's name, or that of its first output where it has none; empty: any.
   std::vector<int64_t> versions; ///< First and last version of the operator, both included; empty: any.
   onnx_ir::AutocastClass autocast = onnx_ir::AutocastClass::Never;
 
@@ -20,7 +20,8 @@ struct Rule {
 
 class Policy {
 public:
-  /// The preset `low` ("bf16" or "f16"), with the rules of the file `path` (if any) in front. Errors name file and line.
+  /// The preset `low` ("bf16" or "f16"), with the rules of the file `path` (if any) in front. Errors name file and
+  /// line.
   static llvm::Expected<Policy> load(llvm::StringRef low, llvm::StringRef path);
 
   /// The class that the first matching rule gives; nothing where no rule matches.
@@ -30,7 +31,7 @@ public:
 
 private:
   std::vector<Rule> rules;
-  std::vector<bool> used;   ///< For each rule of the file.
+  std::vector<bool> used; ///< For each rule of the file.
 };
 
 } // namespace recast::precision

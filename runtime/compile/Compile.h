@@ -8,10 +8,10 @@ namespace recast {
 
 struct CompileOptions {
   /// Values of symbolic dimensions ("batch" -> 32).
-  std::map<std::string, int64_t> dims;
+  std::map<std::string, int64_t> dims = {};
   /// Types of graph inputs, where the caller knows them (from the data): they bind the symbols that the graph's input
   /// shapes name. Names are the graph's input names.
-  std::map<std::string, TensorType> inputs;
+  std::map<std::string, TensorType> inputs = {};
   bool referenceOnly = false;
 };
 
