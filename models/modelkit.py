@@ -37,7 +37,7 @@ def value(name, shape, dtype=TensorProto.FLOAT):
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def write_model(path, name, nodes, inputs, outputs, parameters, opset=20):
+def write_model(path, name, nodes, inputs, outputs, parameters, opset=22):
     graph = helper.make_graph(nodes, name, inputs, outputs, parameters.tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10,
                               producer_name="recast-models")

@@ -128,7 +128,8 @@ Value NodeBuilder::cast(Value x, Type elementType) {
 }
 
 Value NodeBuilder::compare(StringRef op, Value a, Value b) {
-  if (opset() >= 12 || (op != "GreaterOrEqual" && op != "LessOrEqual"))
+  // Both exist since opset 12, and ONNX infers their types since 16.
+  if (opset() >= 16 || (op != "GreaterOrEqual" && op != "LessOrEqual"))
     return node(op, {a, b});
   return node("Not", {node(op == "GreaterOrEqual" ? "Less" : "Greater", {a, b})});
 }

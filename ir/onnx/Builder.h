@@ -83,7 +83,7 @@ public:
   /// No node where the type is already right.
   mlir::Value cast(mlir::Value x, mlir::Type elementType);
   mlir::Value castLike(mlir::Value x, mlir::Value like) { return cast(x, elementTypeOf(like)); }
-  /// "Greater", "GreaterOrEqual", ...: the last two exist since opset 12 and are composed before.
+  /// "Greater", "GreaterOrEqual", ...: below opset 16 those with OrEqual are composed, and true for NaN.
   mlir::Value compare(llvm::StringRef op, mlir::Value a, mlir::Value b);
 
   // --- Shapes ---

@@ -20,9 +20,6 @@ LogicalResult reduceTo(Node op, NodeBuilder &b, Values in, Outputs &out) {
   return success();
 }
 
-// Norms
-// ----------------------------------------------------------------------------------------------------------------
-
 /// The wider of the types that the operands are computed in.
 Type commonType(Values in) {
   for (Value x : in)
@@ -81,9 +78,6 @@ LogicalResult batchNormGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
   out.push_back(b.castLike(b.sum(dy, axes, /*keepDims=*/false), in[2]));
   return success();
 }
-
-// Softmax and losses
-// ---------------------------------------------------------------------------------------------------
 
 template <bool isLog> LogicalResult softmaxGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
   RankedTensorType type = rankedType(op, in[1]);
@@ -172,9 +166,6 @@ LogicalResult nllLossGrad(Node op, NodeBuilder &b, Values in, Outputs &out) {
   out.push_back(b.castLike(gradient, in[1]));
   return success();
 }
-
-// Moved elements
-// -------------------------------------------------------------------------------------------------------
 
 /// dx has `size` elements along `axis` of dy's other sizes, and dx[indices[k]] is the sum of dy[k] along that axis.
 /// `indices` is a vector; negative ones count from the end. `shape` is the shape of dx, `rank` its length.

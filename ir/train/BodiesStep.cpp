@@ -15,9 +15,6 @@ Type i64(NodeBuilder &b) { return b.rewriter().getI64Type(); }
 Value asDouble(NodeBuilder &b, Value x) { return b.cast(x, f64(b)); }
 Value oneMinus(NodeBuilder &b, Value x) { return b.sub(b.scalarLike(x, 1), x); }
 
-// Loss scaling
-// ---------------------------------------------------------------------------------------------------------
-
 LogicalResult scaleLoss(Node op, NodeBuilder &b, Values in, Outputs &out) {
   Value loss = widen(b, in[0]);
   out.push_back(b.castLike(b.mul(loss, b.castLike(in[1], loss)), in[0]));
@@ -66,9 +63,6 @@ LogicalResult updateLossScale(Node op, NodeBuilder &b, Values in, Outputs &out) 
   return success();
 }
 
-// Clipping
-// -------------------------------------------------------------------------------------------------------------
-
 // Squares are summed in f64: those of large f32 gradients would overflow.
 Value norm(NodeBuilder &b, Values gradients) {
   SmallVector<Value> squares;
@@ -105,9 +99,6 @@ LogicalResult clipGradValue(Node op, NodeBuilder &b, Values in, Outputs &out) {
   }
   return success();
 }
-
-// Optimizers
-// -----------------------------------------------------------------------------------------------------------
 
 // Inputs: skip param grad exp_avg exp_avg_sq step lr beta1 beta2 eps weight_decay.
 template <bool isDecoupled> LogicalResult adam(Node op, NodeBuilder &b, Values in, Outputs &out) {
@@ -176,7 +167,6 @@ LogicalResult markScaled(Node op, NodeBuilder &b, Values in, Outputs &out) {
 
 // Random masks: docs/random.md. Runtimes have integer products for i64 and not for u64; they wrap around, and modulo
 // 2^64 both are one.
-// ---------------------------------------------------------------------------------------------------------
 
 Value int64Of(NodeBuilder &b, uint64_t word) { return b.intScalar(static_cast<int64_t>(word)); }
 

@@ -106,13 +106,17 @@ bool matchesGlob(StringRef pattern, StringRef text) {
 
 namespace {
 
-// Names that exporters make up for constants: `val_12` (dynamo), `onnx::Add_3` and `/model/Constant_1_output_0`
-// (TorchScript), `12` (older TorchScript).
+// Names that exporters make up for constants: `val_12` and names of folded ATen calls such as `unsqueeze_14` (dynamo),
+// `onnx::Add_3` and `/model/Constant_1_output_0` (TorchScript), `12` (older TorchScript).
 bool isExporterName(StringRef name) {
   static const llvm::Regex pattern(
-      "^(_?val_[0-9]+(_[0-9]+)?|onnx::[A-Za-z0-9]+_[0-9]+|/.*Constant(_[0-9]+)?_output_[0-9]+|"
-      "[0-9]+|_to_copy(_[0-9]+)?|clone(_[0-9]+)?|const(ant)?_?[0-9]+|"
-      "lifted_tensor_[0-9]+|_?c_lifted_tensor_[0-9]+)$");
+      "^(_?val_[0-9]+(_[0-9]+)?|onnx::[A-Za-z0-9]+_[0-9]+|/.*Constant(_[0-9]+)?_output_[0-9]+|[0-9]+|"
+      "_?(abs|add|arange|bitwise_and|bitwise_or|cat|clamp|clone|constant|const|copy|cos|cumsum|div|empty|eq|exp|expand|"
+      "eye|fill|flip|full|full_like|gather|ge|gt|index|index_select|le|lift_fresh_copy|lifted_tensor|linspace|log|"
+      "logical_and|logical_not|logical_or|lt|masked_fill|max|maximum|mean|min|minimum|mul|ne|neg|new_full|new_ones|"
+      "new_zeros|ones|ones_like|outer|permute|pow|reciprocal|repeat|reshape|rsqrt|rsub|scalar_tensor(_default)?|select|"
+      "sin|slice|split|sqrt|squeeze|stack|sub|sum|t|tile|to_copy|transpose|tril|triu|unsqueeze|view|where|zeros|"
+      "zeros_like|c_lifted_tensor)(_[0-9]+)*)$");
   return pattern.match(name);
 }
 

@@ -1,0 +1,24 @@
+// Questions that recast-inspect answers. Each gives JSON; text is printed from the same facts.
+#pragma once
+#include "passes/gradient/Differentiability.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace recast::inspect {
+
+/// Inputs, parameters, state, operators, element types, floating-point operations of products.
+llvm::json::Object summarize(mlir::ModuleOp module);
+void printSummary(const llvm::json::Object &summary, llvm::raw_ostream &out);
+
+/// {"trainable": [{"name", "shape", "reason"}], "frozen": [...], "blocked": [...]}: what --train and --freeze would give.
+/// `blocked` lists nodes between parameters and the loss that cannot be differentiated.
+mlir::FailureOr<llvm::json::Object> explainTrainable(mlir::ModuleOp module, llvm::StringRef loss,
+                                                     const gradient::TrainableOptions &options);
+void printTrainable(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
+/// {"loss": [...], "parameters": [{"name", "chain": [...]}], "problems": [...]}: for each parameter of a step model the
+/// operators from its gradient to its update. An error if the model is no step model.
+mlir::FailureOr<llvm::json::Object> explainOrder(mlir::ModuleOp module);
+void printOrder(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
+} // namespace recast::inspect

@@ -1,0 +1,80 @@
+// recast-inspect: explains a model. Flags and options only.
+#include "ir/io/Load.h"
+#include "ir/io/MappedFile.h"
+#include "passes/Passes.h"
+#include "tools/common/Diagnostics.h"
+#include "tools/recast-inspect/Inspect.h"
+#include "mlir/Pass/PassManager.h"
+
+using namespace recast;
+namespace cl = llvm::cl;
+
+namespace {
+
+cl::OptionCategory category("Options of recast-inspect");
+cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
+                           cl::cat(category));
+cl::opt<bool> order("order", cl::desc("The chain that each gradient takes to its update"), cl::cat(category));
+cl::opt<bool> trainable("trainable", cl::desc("What would be trained, and why"), cl::cat(category));
+cl::opt<std::string> loss("loss", cl::desc("Output that is the loss"), cl::value_desc("NAME"), cl::cat(category));
+cl::list<std::string> trainGlobs("train", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
+cl::list<std::string> freezeGlobs("freeze", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
+cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"), cl::cat(category));
+cl::opt<bool> allowUnknown("allow-unknown", cl::desc("As for recast-opt"), cl::cat(category));
+cl::opt<std::string> json("json", cl::desc("Write the facts as JSON (- for stdout) instead of text"),
+                          cl::value_desc("FILE"), cl::cat(category));
+
+constexpr llvm::StringLiteral kTool = "recast-inspect";
+
+mlir::LogicalResult bindDimensions(mlir::ModuleOp module) {
+  if (dims.empty())
+    return mlir::success();
+  mlir::PassManager passes(module.getContext(), mlir::ModuleOp::getOperationName());
+  BindDimensionsOptions options;
+  options.dims.assign(dims.begin(), dims.end());
+  passes.addPass(createBindDimensions(options));
+  return passes.run(module);
+}
+
+int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Object &, llvm::raw_ostream &)) {
+  if (json.empty()) {
+    print(facts, llvm::outs());
+    return tools::kDone;
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(llvm::json::Object(facts))) << '\n';
+  auto out = io::OutputFile::create(json);
+  if (!out)
+    return tools::fail(kTool, llvm::toString(out.takeError()));
+  if (auto error = (*out)->write(text))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  if (auto error = (*out)->commit())
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  return tools::kDone;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  if (!tools::parseCommandLine(argc, argv, "Explains an ONNX model: what it holds, what would be trained, in which order",
+                               "recast-inspect step.onnx --order"))
+    return tools::kUsage;
+  if (order && trainable)
+    return tools::fail(kTool, "--order and --trainable answer different questions: give one of them", tools::kUsage);
+  mlir::DialectRegistry registry;
+  io::registerDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  tools::DiagnosticPrinter printer(context, kTool);
+  auto module = io::loadModel(context, input, {allowUnknown});
+  if (!module || mlir::failed(bindDimensions(*module)))
+    return tools::kFailed;
+  if (trainable) {
+    auto facts = inspect::explainTrainable(*module, loss, {{trainGlobs.begin(), trainGlobs.end()}, {freezeGlobs.begin(), freezeGlobs.end()}});
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printTrainable);
+  }
+  if (order) {
+    auto facts = inspect::explainOrder(*module);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printOrder);
+  }
+  return write(inspect::summarize(*module), inspect::printSummary);
+}
