@@ -77,9 +77,17 @@ FailureOr<SmallVector<Value>> differentiate(GraphOp graph, NodeBuilder &b, Value
   gradients.add(objective, objectiveType.getRank() == 0 ? b.scalarLike(objective, 1)
                                                         : b.constant(splatTensor(withoutSymbols(objectiveType), 1)));
   auto isWanted = [&](Value value) { return dependent.contains(value); };
-  auto sink = [&](Value value, Value gradient) { gradients.add(value, gradient); };
+  Operation *current = nullptr;
+  bool untyped = false;
+  auto sink = [&](Value value, Value gradient) {
+    if (isUnknown(gradient.getType()) && !std::exchange(untyped, true))
+      current->emitError() << "node " << Node(current).describe() << ": the type of its gradient with respect to '"
+                           << nameOf(value) << "' cannot be inferred";
+    gradients.add(value, gradient);
+  };
   for (Operation *op : llvm::reverse(path)) {
     Node node(op);
+    current = op;
     SmallVector<Value> outputGradients;
     b.setScope("grad/" + (node.name().empty() ? nameOf(node.output()) : node.name()).str());
     for (Value result : op->getResults())
@@ -88,7 +96,7 @@ FailureOr<SmallVector<Value>> differentiate(GraphOp graph, NodeBuilder &b, Value
     if (rule->kind == Kind::Zero || llvm::none_of(outputGradients, [](Value v) { return !!v; }))
       continue;
     RuleContext context(node, b, outputGradients, isWanted, sink);
-    if (failed(rule->apply(context)) || b.failed())
+    if (failed(rule->apply(context)) || b.failed() || untyped)
       return failure();
   }
   SmallVector<Value> results;

@@ -152,8 +152,8 @@ Solution solve(const Problem &problem) {
   auto bySize = [&](size_t i) { return events.sizes[i]; };
   auto byArea = [&](size_t i) { return static_cast<double>(events.sizes[i]) * static_cast<double>(length(i)); };
   auto improve = [&](auto &&key) {
-    if (best.bytes == bound)
-      return;
+    if (best.bytes - bound <= bound / 1024)
+      return; // Not worth the time.
     std::vector<size_t> order = events.live;
     std::ranges::sort(order, std::greater(), [&](size_t i) { return std::pair(key(i), i); });
     if (Solution other = placeInOrder(problem, events, order); other.bytes < best.bytes)

@@ -29,7 +29,7 @@ size_t lowerBound(const Problem &problem);
 /// A good solution, the same at every call. Heuristics: the arena is often, and not always, as small as possible.
 /// Time grows with n log n beyond kThoroughItems items, and with n^2 below.
 Solution solve(const Problem &problem);
-inline constexpr size_t kThoroughItems = 12000;
+inline constexpr size_t kThoroughItems = 6000;
 
 /// "" where the solution is sound; else what is wrong: two live items that overlap, an offset that is not aligned, an
 /// item beyond the end. Takes n log n time.
