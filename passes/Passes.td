@@ -32,7 +32,8 @@ def PrepareTraining : Recast_Pass<"prepare-training"> {
   let summary = "Bring a forward graph into the form that the training passes expect";
   let description = [{
     Initializers that are also graph inputs (the form of IR version 3) become initializers only; what the file declared
-    about types is dropped. Warns about a BatchNormalization in inference form between a parameter and the loss: its
+    about types is dropped. Calls of local functions, and operators without a gradient rule that ONNX defines by a
+    function body (Attention, GroupNormalization), are replaced by their bodies between parameters and loss. Warns about a BatchNormalization in inference form between a parameter and the loss: its
     statistics would never be updated.
   }];
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];

@@ -1,4 +1,5 @@
 #include "ir/onnx/Node.h"
+#include "ir/onnx/IntendedValue.h"
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -38,7 +39,7 @@ int64_t Node::getInt(StringRef name, int64_t fallback) const {
 
 double Node::getFloat(StringRef name, double fallback) const {
   auto attr = op->getAttrOfType<FloatAttr>(name);
-  return attr ? attr.getValueAsDouble() : fallback;
+  return attr ? intendedValue(static_cast<float>(attr.getValueAsDouble())) : fallback;
 }
 
 StringRef Node::getString(StringRef name, StringRef fallback) const {

@@ -37,6 +37,7 @@ public:
 
   bool hasAttr(llvm::StringRef name) const { return op->hasAttr(name); }
   int64_t getInt(llvm::StringRef name, int64_t fallback) const;
+  /// The number that the float stands for (IntendedValue.h); it rounds to the float again.
   double getFloat(llvm::StringRef name, double fallback) const;
   llvm::StringRef getString(llvm::StringRef name, llvm::StringRef fallback) const;
   std::optional<llvm::SmallVector<int64_t>> getInts(llvm::StringRef name) const;

@@ -156,6 +156,15 @@ Type merge(Type inferred, Type declared) {
   return tensorType(dims, symbols, x.getElementType());
 }
 
+// Versions 12 of these have no inference function in the ONNX library; that of Less gives the same types.
+const onnx::OpSchema *schemaForInference(Node node) {
+  const onnx::OpSchema *schema = node.schema();
+  if (schema && !schema->has_type_and_shape_inference_function() &&
+      (node.is("GreaterOrEqual") || node.is("LessOrEqual")))
+    return onnx::OpSchemaRegistry::Schema("Less", static_cast<int>(node.opset()), "");
+  return schema;
+}
+
 } // namespace
 
 struct TypeInference::Impl {
@@ -206,7 +215,7 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   std::string key = (node.domain() + "|" + node.opType()).str();
   auto [cached, isNew] = impl->schemas.try_emplace(key, nullptr);
   if (isNew)
-    cached->second = node.schema();
+    cached->second = schemaForInference(node);
   const onnx::OpSchema *schema = cached->second;
   if (!schema || !schema->has_type_and_shape_inference_function() ||
       llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))

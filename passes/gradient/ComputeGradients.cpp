@@ -41,10 +41,6 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     }
     numParameters += parameters.size();
 
-    std::string lossName = s.info.loss, objectiveName = s.info.objective;
-    if (failed(gradient::expandForDifferentiation(s.graph, s.b, objective, parameters)))
-      return signalPassFailure();
-    objective = step::StepGraph::findIn(s.graph, objectiveName); // expansion may have replaced it
     auto gradients = gradient::differentiate(s.graph, s.b, objective, parameters);
     if (failed(gradients))
       return signalPassFailure();

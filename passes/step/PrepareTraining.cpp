@@ -1,7 +1,7 @@
 #include "ir/onnx/Node.h"
 #include "ir/onnx/TypeInference.h"
 #include "passes/Passes.h"
-#include "passes/gradient/Differentiability.h"
+#include "passes/gradient/Gradient.h"
 #include "mlir/IR/Builders.h"
 
 namespace recast {
@@ -42,6 +42,21 @@ void defaultsToInitializers(GraphOp graph) {
   graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
 }
 
+// Whatever may be trained: every floating-point initializer and input.
+LogicalResult expandFunctions(GraphOp graph, Value objective) {
+  SmallVector<Value> sources;
+  for (BlockArgument argument : graph.getBody().front().getArguments())
+    if (isFloatTensor(argument))
+      sources.push_back(argument);
+  for (auto initializer : graph.getBody().front().getOps<InitializerOp>())
+    if (isFloatTensor(initializer.getResult()))
+      sources.push_back(initializer.getResult());
+  NameScope names(graph);
+  TypeInference types;
+  NodeBuilder b(graph, names, types);
+  return gradient::expandForDifferentiation(graph, b, objective, sources);
+}
+
 struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
   using PrepareTrainingBase::PrepareTrainingBase;
 
@@ -55,6 +70,9 @@ struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
     auto objective = gradient::findLoss(graph, loss);
     if (failed(objective))
       return signalPassFailure();
+    if (failed(expandFunctions(graph, *objective)))
+      return signalPassFailure();
+    objective = gradient::findLoss(graph, loss); // may have been produced by a node that was expanded
     llvm::DenseSet<Value> influencing = gradient::influencingValues(graph, *objective);
     for (auto norm : graph.getBody().front().getOps<BatchNormalizationOp>()) {
       Node node(norm);

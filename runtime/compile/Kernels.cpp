@@ -1,6 +1,7 @@
 // Steps as kernels see them, and which kernel runs each.
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/onnx/InlineFunctions.h"
+#include "ir/onnx/IntendedValue.h"
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
 #include "llvm/ADT/StringExtras.h"
@@ -18,7 +19,7 @@ void setAttribute(Attributes &attrs, NamedAttribute attr) {
   if (auto number = dyn_cast<IntegerAttr>(value)) {
     attrs.set(std::move(name), number.getInt());
   } else if (auto number = dyn_cast<FloatAttr>(value)) {
-    attrs.set(std::move(name), static_cast<float>(number.getValueAsDouble()));
+    attrs.set(std::move(name), intendedValue(static_cast<float>(number.getValueAsDouble())));
   } else if (auto text = dyn_cast<StringAttr>(value)) {
     attrs.set(std::move(name), text.str());
   } else if (auto numbers = dyn_cast<DenseI64ArrayAttr>(value)) {

@@ -13,14 +13,15 @@ namespace recast {
 
 class Attributes {
 public:
-  using Value = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+  using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<float>,
                              std::vector<std::string>>;
 
   void set(std::string name, Value value) { values.insert_or_assign(std::move(name), std::move(value)); }
   bool has(std::string_view name) const { return values.find(name) != values.end(); }
 
   int64_t getInt(std::string_view name, int64_t fallback) const { return get<int64_t>(name, fallback); }
-  float getFloat(std::string_view name, float fallback) const { return get<float>(name, fallback); }
+  /// A double that rounds to the file's float: the number that the float stands for (ir/onnx/IntendedValue.h).
+  double getFloat(std::string_view name, double fallback) const { return get<double>(name, fallback); }
   std::string getString(std::string_view name, std::string fallback) const {
     return get<std::string>(name, std::move(fallback));
   }

@@ -157,7 +157,7 @@ int64_t fillTaps(const StepSpec &spec, const AxisScale &axis, int64_t o, int64_t
   int64_t count = std::min(bound, 2 * static_cast<int64_t>(std::ceil(support / stretch)));
   int64_t first = static_cast<int64_t>(std::floor(x)) + 1 - count / 2;
   bool exclude = spec.attrs.getInt("exclude_outside", 0) != 0;
-  double a = static_cast<double>(spec.attrs.getFloat("cubic_coeff_a", -0.75f)), sum = 0;
+  double a = spec.attrs.getFloat("cubic_coeff_a", -0.75), sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     int64_t at = first + i;
     double weight = exclude && (at < 0 || at >= in) ? 0 : filter(mode, (static_cast<double>(at) - x) * stretch, a);
@@ -231,7 +231,7 @@ Status runResize(const StepSpec &spec, const KernelArgs &args) {
       tables.counts[d][o] = identity ? 1 : fillTaps(spec, scale, o, inSize, outSize, tables.bound[d], taps);
     }
   }
-  double extrapolation = static_cast<double>(spec.attrs.getFloat("extrapolation_value", 0));
+  double extrapolation = spec.attrs.getFloat("extrapolation_value", 0);
   dispatchAny(in.dtype, [&]<typename T>() {
     const T *x = args.inputs[0].as<T>();
     T *y = args.outputs[0].as<T>();

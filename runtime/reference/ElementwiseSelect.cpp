@@ -46,7 +46,7 @@ template <typename T> void clip(const KernelArgs &args, Compute<T> low, Compute<
 }
 /// The bounds are the attributes min and max.
 Status runClipAttributes(const StepSpec &spec, const KernelArgs &args) {
-  float low = spec.attrs.getFloat("min", 0), high = spec.attrs.getFloat("max", 0);
+  double low = spec.attrs.getFloat("min", 0), high = spec.attrs.getFloat("max", 0);
   dispatchFloat(args.outputs[0].dtype, [&]<typename T>() {
     // An absent bound is no bound, also in a type that reaches further than float.
     using C = Compute<T>;

@@ -11,10 +11,10 @@ template <typename C> C clampTo(C x, C low, C high) { return x < low ? low : x >
 template <typename C> C sigmoid(C x) { return 1 / (1 + std::exp(-x)); }
 template <typename C> C softplus(C x) { return (x > 0 ? x : C(0)) + std::log1p(std::exp(-std::fabs(x))); }
 
-/// Attribute `name`, in the type of x. The attribute is a float in the file, whatever x is.
+/// Attribute `name`, for computing in any type.
 struct Param {
-  float value;
-  Param(const StepSpec &spec, std::string_view name, float fallback) : value(spec.attrs.getFloat(name, fallback)) {}
+  double value;
+  Param(const StepSpec &spec, std::string_view name, double fallback) : value(spec.attrs.getFloat(name, fallback)) {}
 };
 
 template <auto F> Status floatUnary(const StepSpec &spec, const KernelArgs &args) {
@@ -100,7 +100,7 @@ auto makeCelu(const StepSpec &spec) {
 }
 auto makeLeakyRelu(const StepSpec &spec) {
   return
-      [alpha = Param(spec, "alpha", 0.01f)](auto x) { return x < 0 ? static_cast<decltype(x)>(alpha.value) * x : x; };
+      [alpha = Param(spec, "alpha", 0.01)](auto x) { return x < 0 ? static_cast<decltype(x)>(alpha.value) * x : x; };
 }
 auto makeThresholdedRelu(const StepSpec &spec) {
   return [alpha = Param(spec, "alpha", 1)](auto x) {
@@ -109,7 +109,7 @@ auto makeThresholdedRelu(const StepSpec &spec) {
   };
 }
 auto makeHardSigmoid(const StepSpec &spec) {
-  return [alpha = Param(spec, "alpha", 0.2f), beta = Param(spec, "beta", 0.5f)](auto x) {
+  return [alpha = Param(spec, "alpha", 0.2), beta = Param(spec, "beta", 0.5)](auto x) {
     using C = decltype(x);
     return clampTo<C>(C(alpha.value) * x + C(beta.value), 0, 1);
   };

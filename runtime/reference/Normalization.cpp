@@ -1,5 +1,4 @@
 #include "runtime/reference/NormalizationKernels.h"
-#include <charconv>
 #include <cstring>
 
 namespace recast::reference {
@@ -15,7 +14,7 @@ Status normalizeGroups(const StepSpec &spec, const KernelArgs &args, int64_t gro
   int64_t parameters = perGroup ? groups : x.dims[1];
   if (scale.elems() != parameters || bias.elems() != parameters)
     return stepError(spec, "scale and bias need " + std::to_string(parameters) + " elements");
-  double epsilon = decimalAttribute(spec, "epsilon", 1e-5f);
+  double epsilon = spec.attrs.getFloat("epsilon", 1e-5);
   dispatchFloat(x.dtype, [&]<typename T>() {
     parallelFor(x.dims[0] * groups, grainFor(3 * count), [&](int64_t begin, int64_t end) {
       for (int64_t run = begin; run < end; ++run) {
@@ -82,8 +81,8 @@ Status runLrn(const StepSpec &spec, const KernelArgs &args) {
   int64_t size = spec.attrs.getInt("size", 1);
   if (x.rank() < 2 || size < 1)
     return stepError(spec, "needs two dimensions and a size of at least 1");
-  double alpha = decimalAttribute(spec, "alpha", 1e-4f), beta = decimalAttribute(spec, "beta", 0.75f);
-  double bias = decimalAttribute(spec, "bias", 1.0f);
+  double alpha = spec.attrs.getFloat("alpha", 1e-4), beta = spec.attrs.getFloat("beta", 0.75);
+  double bias = spec.attrs.getFloat("bias", 1.0);
   int64_t channels = x.dims[1], inner = product(x.dims, 2, x.rank());
   dispatchFloat(x.dtype, [&]<typename T>() {
     parallelFor(x.elems(), grainFor(size + 16), [&](int64_t begin, int64_t end) {
@@ -160,15 +159,6 @@ Status runMeanVarianceNorm(const StepSpec &spec, const KernelArgs &args) {
 }
 
 } // namespace
-
-double decimalAttribute(const StepSpec &spec, std::string_view name, float fallback) {
-  float value = spec.attrs.getFloat(name, fallback);
-  char text[32];
-  std::to_chars_result written = std::to_chars(text, text + sizeof(text), value);
-  double result = value;
-  std::from_chars(text, written.ptr, result);
-  return result;
-}
 
 std::span<const Entry> normalizationEntries() {
   static constexpr Entry entries[] = {

@@ -70,7 +70,7 @@ Status runBatchNorm(const StepSpec &spec, const KernelArgs &args) {
   Layout layout(x.dims);
   if (Status status = checkParameters(spec, args.inputs.subspan(1, 4), layout); !status.ok())
     return status;
-  double epsilon = decimalAttribute(spec, "epsilon", 1e-5f), momentum = decimalAttribute(spec, "momentum", 0.9f);
+  double epsilon = spec.attrs.getFloat("epsilon", 1e-5), momentum = spec.attrs.getFloat("momentum", 0.9);
   bool training = trains(spec);
   dispatchFloat(x.dtype, [&]<typename T>() {
     using A = Arithmetic<T>;
@@ -104,7 +104,7 @@ Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args) {
   Layout layout(x.dims);
   if (Status status = checkParameters(spec, args.inputs.subspan(2, 1), layout); !status.ok())
     return status;
-  double epsilon = decimalAttribute(spec, "epsilon", 1e-5f), count = static_cast<double>(layout.count());
+  double epsilon = spec.attrs.getFloat("epsilon", 1e-5), count = static_cast<double>(layout.count());
   dispatchFloat(x.dtype, [&]<typename T>() {
     using A = Arithmetic<T>;
     const T *from = x.as<T>(), *gradient = dy.as<T>();

@@ -40,10 +40,6 @@ template <typename T> Moments momentsOf(const T *x, int64_t count) {
   return moments;
 }
 
-/// A float attribute as the double of its shortest decimal form: 0.9f is 0.9 and not 0.89999998. Exporters narrow
-/// the Python numbers of a model to float; this undoes it, so that a run in f64 meets a reference in f64.
-double decimalAttribute(const StepSpec &spec, std::string_view name, float fallback);
-
 Status runBatchNorm(const StepSpec &spec, const KernelArgs &args);
 std::string refusesBatchNorm(const StepSpec &spec);
 Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args);

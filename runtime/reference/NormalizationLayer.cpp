@@ -101,7 +101,7 @@ template <bool centered> Status runNorm(const StepSpec &spec, const KernelArgs &
     if (Status status = checkParameter(spec, x.dims, parameter); !status.ok())
       return status;
   BroadcastIndex scaleIndex(x.dims, scale), biasIndex(x.dims, bias);
-  double epsilon = decimalAttribute(spec, "epsilon", 1e-5f);
+  double epsilon = spec.attrs.getFloat("epsilon", 1e-5);
   int64_t columns = layout.columns;
   bool perColumn = scaleIndex.isPerColumn(columns) && biasIndex.isPerColumn(columns);
   dispatchTypes<centered>(x.dtype, scale.dtype, [&]<typename T, typename V>() {
@@ -216,7 +216,7 @@ template <bool centered> Status runNormGrad(const StepSpec &spec, const KernelAr
   if (Status status = checkParameter(spec, x.dims, scale); !status.ok())
     return status;
   BroadcastIndex index(x.dims, scale);
-  double epsilon = decimalAttribute(spec, "epsilon", 1e-5f);
+  double epsilon = spec.attrs.getFloat("epsilon", 1e-5);
   int64_t columns = layout.columns;
   RowStatistics *statistics = reinterpret_cast<RowStatistics *>(args.workspace.data());
   double *sums = reinterpret_cast<double *>(statistics + layout.rows);

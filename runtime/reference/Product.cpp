@@ -58,8 +58,8 @@ Status runGemm(const StepSpec &spec, const KernelArgs &args) {
   Dims a = spec.inputs[0].dims, b = spec.inputs[1].dims;
   int64_t m = transA ? a[1] : a[0], k = transA ? a[0] : a[1], n = transB ? b[0] : b[1];
   Contraction c;
-  c.alpha = static_cast<double>(spec.attrs.getFloat("alpha", 1));
-  c.beta = static_cast<double>(spec.attrs.getFloat("beta", 1));
+  c.alpha = spec.attrs.getFloat("alpha", 1);
+  c.beta = spec.attrs.getFloat("beta", 1);
   bool hasAddend = present(args.inputs, 2) && c.beta != 0;
   Dims addend = hasAddend ? Dims(spec.inputs[2].dims) : Dims();
   int64_t addendColumns = addend.empty() ? 1 : addend.back(), addendRows = addend.size() < 2 ? 1 : addend[0];

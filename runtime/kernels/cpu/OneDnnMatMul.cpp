@@ -133,10 +133,10 @@ std::unique_ptr<Kernel> makeGemm(const StepSpec &spec) {
   int64_t k = spec.inputs[0].dims[p.transA ? 0 : 1];
   p.a = {p.y[0], k};
   p.b = {k, p.y[1]};
-  Addend c{2, {}, spec.attrs.getFloat("beta", 1)};
+  Addend c{2, {}, static_cast<float>(spec.attrs.getFloat("beta", 1))};
   if (spec.inputs.size() > 2 && spec.inputs[2].present() && c.beta != 0)
     c.dims = padded(spec.inputs[2].dims, 2);
-  float alpha = spec.attrs.getFloat("alpha", 1);
+  float alpha = static_cast<float>(spec.attrs.getFloat("alpha", 1));
   return preferOwnType(spec, [&](DType type) { return makeProduct(spec, p, alpha, c, type); });
 }
 

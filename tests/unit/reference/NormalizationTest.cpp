@@ -4,8 +4,8 @@
 namespace recast::reference::test {
 namespace {
 
-/// Literals come from onnx.reference 1.23, which takes epsilon and momentum as float; ours are decimal (see
-/// decimalAttribute). The difference is at most 3e-8 relative to them.
+/// Literals come from onnx.reference 1.23, which takes epsilon and momentum as float; ours are doubles. The difference
+/// is at most 3e-8 relative to them.
 constexpr double kLiteralTolerance = 1e-7;
 
 TensorType f64Type(std::vector<int64_t> dims) { return {DType::F64, std::move(dims)}; }
