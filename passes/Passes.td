@@ -21,8 +21,8 @@ def ConvertDtype : Recast_Pass<"convert-dtype"> {
   let summary = "Change the floating-point type of the whole model";
   let description = [{
     Inputs, initializers, constants and the `to` of casts that are f16, bf16, f32 or f64 take the new type. In f64, scalar
-    constants take the number that they were before the file rounded them (ir/onnx/IntendedValue.h); parameters keep
-    their values exactly.
+    constants take the number that they were before the file rounded them (ir/onnx/IntendedValue.h) and rotary tables
+    are computed anew (RotaryTable.h); parameters, and constants that data is compared with, keep their values exactly.
   }];
   let options = [Option<"type", "type", "std::string", /*default=*/"\"f32\"", "f32 or f64">];
   let statistics = [Statistic<"numTensors", "tensors", "Tensors converted">];
@@ -53,6 +53,8 @@ def ComputeGradients : Recast_Pass<"compute-gradients"> {
     Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">,
     ListOption<"train", "train", "std::string", "Globs of tensors to differentiate; none: the default choice">,
     ListOption<"freeze", "freeze", "std::string", "Globs of parameters to leave out">,
+    ListOption<"paddingIndex", "padding-index", "std::string",
+               "GLOB=N: row N of embedding tables, which look-ups give no gradient">,
   ];
   let statistics = [Statistic<"numParameters", "parameters", "Parameters that have a gradient">];
 }

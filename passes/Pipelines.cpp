@@ -11,6 +11,7 @@ void addGradients(OpPassManager &passes, const PipelineOptions &o) {
   gradients.loss = o.loss;
   gradients.train.assign(o.train.begin(), o.train.end());
   gradients.freeze.assign(o.freeze.begin(), o.freeze.end());
+  gradients.paddingIndex.assign(o.paddingIndex.begin(), o.paddingIndex.end());
   passes.addPass(createComputeGradients(gradients));
 }
 

@@ -13,7 +13,7 @@ enum class Emit { Step, Gradient, Forward, Inference };
 struct PipelineOptions {
   Emit emit = Emit::Step;
   std::string loss;
-  std::vector<std::string> train, freeze, dims;
+  std::vector<std::string> train, freeze, dims, paddingIndex;
   std::string dtype; ///< Empty: as in the model.
   std::string precision = "f32", policy;
   std::string lossScale; ///< none, dynamic or a number; empty: dynamic for f16, else none.

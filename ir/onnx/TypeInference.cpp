@@ -3,6 +3,7 @@
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
 #include <deque>
+#include <unordered_map>
 
 using namespace mlir;
 namespace recast::onnx_ir {
@@ -12,7 +13,8 @@ namespace {
 // Constants above this size are no shapes and no axes: schema functions do not need their data.
 constexpr int64_t kDataElems = 4096;
 
-using ShapeData = llvm::DenseMap<Value, onnx::TensorShapeProto>;
+// Node-based: the schema functions hold pointers to several entries at once.
+using ShapeData = std::unordered_map<void *, onnx::TensorShapeProto>;
 
 // Attributes and types of one operation, in the form that the schema functions read.
 struct NodeFacts {
@@ -88,7 +90,7 @@ public:
   const onnx::TensorShapeProto *getSymbolicInput(size_t i) const override {
     if (i >= facts.op->getNumOperands())
       return nullptr;
-    auto at = shapes.find(facts.op->getOperand(i));
+    auto at = shapes.find(facts.op->getOperand(i).getAsOpaquePointer());
     return at == shapes.end() ? nullptr : &at->second;
   }
   size_t getNumOutputs() const override { return facts.outputs.size(); }
@@ -125,7 +127,7 @@ public:
     return i < facts.op->getNumOperands() ? owner.knownInts(facts.op->getOperand(i)) : nullptr;
   }
   void addOutputData(size_t i, onnx::TensorShapeProto &&known) override {
-    shapes[facts.op->getResult(i)] = std::move(known);
+    shapes[facts.op->getResult(i).getAsOpaquePointer()] = std::move(known);
   }
 
 private:
@@ -177,13 +179,13 @@ TypeInference::~TypeInference() = default;
 
 void TypeInference::forget(Operation *op) {
   for (Value result : op->getResults())
-    impl->shapes.erase(result);
+    impl->shapes.erase(result.getAsOpaquePointer());
 }
 
 const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   if (isAbsent(value))
     return nullptr;
-  auto at = impl->shapes.find(value);
+  auto at = impl->shapes.find(value.getAsOpaquePointer());
   if (at != impl->shapes.end())
     return &at->second;
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -199,7 +201,7 @@ const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   } else {
     return nullptr;
   }
-  return &(impl->shapes[value] = std::move(known));
+  return &(impl->shapes[value.getAsOpaquePointer()] = std::move(known));
 }
 
 LogicalResult TypeInference::infer(Operation *op, bool fresh) {

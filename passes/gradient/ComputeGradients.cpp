@@ -1,6 +1,7 @@
 #include "passes/Passes.h"
 #include "passes/gradient/Gradient.h"
 #include "passes/step/StepInfo.h"
+#include "ir/onnx/Node.h"
 
 namespace recast {
 #define GEN_PASS_DEF_COMPUTEGRADIENTS
@@ -41,8 +42,12 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     }
     numParameters += parameters.size();
 
+    SmallVector<Operation *> marked;
+    LogicalResult done = markPadding(s, marked);
     auto gradients = gradient::differentiate(s.graph, s.b, objective, parameters);
-    if (failed(gradients))
+    for (Operation *op : marked)
+      op->removeAttr(gradient::kPaddingIndex);
+    if (failed(done) || failed(gradients))
       return signalPassFailure();
     s.b.setScope("");
     for (auto [name, gradient] : llvm::zip(s.info.parameters, *gradients)) {
@@ -54,6 +59,25 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
       s.addOutput(result);
     }
     s.finish();
+  }
+
+  // Look-ups in the tables that --padding-index names.
+  LogicalResult markPadding(step::StepGraph &s, SmallVectorImpl<Operation *> &marked) {
+    for (const std::string &entry : paddingIndex) {
+      auto [glob, number] = StringRef(entry).rsplit('=');
+      int64_t index;
+      if (number.getAsInteger(10, index))
+        return s.graph.emitError() << "--padding-index=" << entry << ": GLOB=N is needed, N a row of the table";
+      size_t before = marked.size();
+      for (auto gather : s.graph.getBody().front().getOps<GatherOp>())
+        if (gradient::matchesGlob(glob, nameOf(gather->getOperand(0)))) {
+          gather->setAttr(gradient::kPaddingIndex, IntegerAttr::get(IntegerType::get(&getContext(), 64), index));
+          marked.push_back(gather);
+        }
+      if (marked.size() == before)
+        return s.graph.emitError() << "--padding-index=" << entry << ": no Gather reads a tensor of that name";
+    }
+    return success();
   }
 };
 

@@ -79,9 +79,11 @@ Value celuGrad(RuleContext &c, Value dy) {
 }
 
 // y = max(0, min(1, alpha x + beta)): the slope counts strictly inside.
+// The slope is the file's float, as it stands, also in f64: PyTorch's double backward multiplies by 1.0f / 6.0f too.
 Value hardSigmoidGrad(RuleContext &c, Value dy) {
+  auto alpha = c.node->getAttrOfType<FloatAttr>("alpha");
   Value inside = both(c.b, positive(c, c.y()), c.b.node("Less", {c.y(), c.b.scalarLike(c.y(), 1)}));
-  return select(c.b, inside, c.b.mulScalar(dy, c.node.getFloat("alpha", 0.2f)));
+  return select(c.b, inside, c.b.mulScalar(dy, alpha ? alpha.getValueAsDouble() : 0.2));
 }
 
 // y = x max(0, min(1, x/6 + 1/2)): 0 up to -3, 1 from 3, x/3 + 1/2 between.
@@ -131,7 +133,8 @@ Value geluGrad(RuleContext &c, Value dy) {
   return b.mul(dy, b.add(half, b.mul(b.mul(b.mulScalar(x, 0.5), slope), minusFrom(c, 1, b.square(t)))));
 }
 
-// The bounds are attributes up to version 6, inputs since 11. A gradient passes on the bounds, as in PyTorch.
+// The bounds are attributes up to version 6, inputs since 11. On a bound the gradient is 0, as for Relu: PyTorch's
+// convention of the subgradient with the least norm (pytorch/pytorch#191142; before, it passed there).
 LogicalResult clipGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
   auto bound = [&](StringRef attribute, unsigned input) -> Value {
@@ -143,9 +146,9 @@ LogicalResult clipGrad(RuleContext &c) {
   if (c.needs(0)) {
     Value dx = c.dy();
     if (low)
-      dx = select(b, b.compare("GreaterOrEqual", x, low), dx);
+      dx = select(b, b.node("Greater", {x, low}), dx);
     if (high)
-      dx = select(b, b.compare("LessOrEqual", x, high), dx);
+      dx = select(b, b.node("Less", {x, high}), dx);
     c.add(0, dx);
   }
   if (c.needs(1)) {
@@ -397,7 +400,7 @@ const Rule kRules[] = {
     unary<hardSigmoidGrad>("HardSigmoid"),
     unary<hardSwishGrad>("HardSwish"),
     unary<passOn>("Identity"),
-    unary<[](RuleContext &c, Value dy) { return bySign(c, dy, c.b.mulScalar(dy, c.node.getFloat("alpha", 0.01f))); }>(
+    unary<[](RuleContext &c, Value dy) { return bySign(c, dy, c.b.mulScalar(dy, c.node.getFloat("alpha", 0.01))); }>(
         "LeakyRelu"),
     unary<[](RuleContext &c, Value dy) { return unlessZero(c.b, dy, c.b.div(dy, c.x())); }>("Log"),
     {"", "Max", 8, kNewest, Kind::Rule, extremumGrad},

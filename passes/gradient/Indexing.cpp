@@ -8,10 +8,20 @@ namespace recast::gradient {
 namespace {
 
 LogicalResult gatherGrad(RuleContext &c) {
-  if (c.needs(0))
-    c.add(0, typed(c.b.node("train.gather_grad", {c.dy(), c.x(1), c.b.shapeOf(c.x())},
-                            c.b.attr("axis", c.node.getInt("axis", 0))),
-                   c.x()));
+  NodeBuilder &b = c.b;
+  if (!c.needs(0))
+    return success();
+  Value dy = c.dy();
+  if (auto padding = c.node->getAttrOfType<IntegerAttr>(kPaddingIndex)) {
+    // torch.nn.Embedding(padding_idx): look-ups of that row give it no gradient.
+    auto indices = dyn_cast<RankedTensorType>(c.x(1).getType()), gradient = dyn_cast<RankedTensorType>(dy.getType());
+    if (!indices || !gradient || c.node.getInt("axis", 0) != 0)
+      return c.refuse("a padding index needs axis 0 and known ranks");
+    Value isPadding = b.node("Equal", {c.x(1), b.scalar(indices.getElementType(), static_cast<double>(padding.getInt()))});
+    dy = unless(b, b.unsqueeze(isPadding, llvm::to_vector(llvm::seq(indices.getRank(), gradient.getRank()))), dy);
+  }
+  c.add(0, typed(b.node("train.gather_grad", {dy, c.x(1), b.shapeOf(c.x())}, b.attr("axis", c.node.getInt("axis", 0))),
+                 c.x()));
   return success();
 }
 

@@ -39,7 +39,7 @@ LogicalResult batchNormGrad(RuleContext &c) {
     return c.refuse("the running statistics have no gradient rule");
   if (!rankedType(c.x()) || c.node.getInt("spatial", 1) == 0)
     return c.refuse("the gradient needs the rank of the input, and spatial = 1");
-  double epsilon = c.node.getFloat("epsilon", 1e-5f);
+  double epsilon = c.node.getFloat("epsilon", 1e-5);
   if (usesBatchStatistics(c.node)) {
     Operation *grads = b.node("train.batch_norm_grad", {c.dy(), c.x(), c.x(1)}, 3, b.attr("epsilon", epsilon));
     for (unsigned i : {0, 1, 2})
@@ -64,7 +64,7 @@ LogicalResult layerNormGrad(RuleContext &c) {
     return c.refuse("its outputs Mean and InvStdDev have no gradient rule");
   Operation *grads =
       b.node("train.layer_norm_grad", {c.dy(), c.x(), c.x(1)}, 3,
-             {b.attr("axis", c.node.getInt("axis", -1)), b.attr("epsilon", c.node.getFloat("epsilon", 1e-5f))});
+             {b.attr("axis", c.node.getInt("axis", -1)), b.attr("epsilon", c.node.getFloat("epsilon", 1e-5))});
   for (unsigned i : {0, 1})
     if (c.needs(i))
       c.add(i, grads->getResult(i));
@@ -79,7 +79,7 @@ LogicalResult rmsNormGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
   Operation *grads =
       b.node("train.rms_norm_grad", {c.dy(), c.x(), c.x(1)}, 2,
-             {b.attr("axis", c.node.getInt("axis", -1)), b.attr("epsilon", c.node.getFloat("epsilon", 1e-5f))});
+             {b.attr("axis", c.node.getInt("axis", -1)), b.attr("epsilon", c.node.getFloat("epsilon", 1e-5))});
   for (unsigned i : {0, 1})
     if (c.needs(i))
       c.add(i, b.castLike(grads->getResult(i), c.x(i)));
@@ -96,7 +96,7 @@ LogicalResult instanceNormGrad(RuleContext &c) {
   Ints spatial = otherAxes(rankedType(x).getRank(), {0, 1});
   auto mean = [&](Value v) { return b.reduce("ReduceMean", v, spatial, /*keepDims=*/true); };
   Value centred = b.sub(x, mean(x));
-  Value deviation = b.node("Sqrt", {b.addScalar(mean(b.square(centred)), c.node.getFloat("epsilon", 1e-5f))});
+  Value deviation = b.node("Sqrt", {b.addScalar(mean(b.square(centred)), c.node.getFloat("epsilon", 1e-5))});
   Value normalized = b.div(centred, deviation);
   if (c.needs(0)) {
     Value g = b.mul(c.dy(), perChannel(b, c.x(1), x));

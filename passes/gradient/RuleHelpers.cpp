@@ -102,9 +102,9 @@ Value typed(Value gradient, Value like) {
 
 Value reshapeLike(NodeBuilder &b, Value gradient, Value like) {
   auto type = rankedType(like);
-  // A 0 in Reshape's shape copies a size, unless allowzero says otherwise.
-  bool hasZero = type && llvm::is_contained(type.getShape(), 0);
-  if (hasZero && b.opset() >= 14)
+  // A 0 in Reshape's shape copies a size, unless allowzero says otherwise; an open size may be 0.
+  bool mayHaveZero = !type || !type.hasStaticShape() || llvm::is_contained(type.getShape(), 0);
+  if (mayHaveZero && b.opset() >= 14)
     return typed(b.node("Reshape", {gradient, b.shapeOf(like)}, b.attr("allowzero", int64_t(1))), like);
   return typed(b.reshape(gradient, b.shapeOf(like)), like);
 }

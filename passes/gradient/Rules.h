@@ -47,6 +47,9 @@ enum class Kind {
 
 inline constexpr int64_t kNewest = INT64_MAX;
 
+/// Attribute of a Gather while gradients are built: the row that gets no gradient from look-ups (--padding-index).
+inline constexpr llvm::StringLiteral kPaddingIndex = "onnx.padding_index";
+
 struct Rule {
   llvm::StringLiteral domain, op;
   int64_t sinceFirst, sinceLast; ///< Inclusive range of since_version.

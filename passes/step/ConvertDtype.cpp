@@ -1,5 +1,6 @@
 #include "ir/onnx/IntendedValue.h"
 #include "ir/onnx/Node.h"
+#include "ir/onnx/RotaryTable.h"
 #include "ir/onnx/TensorData.h"
 #include "ir/onnx/TypeInference.h"
 #include "passes/Passes.h"
@@ -37,7 +38,7 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     if (auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults")) {
       SmallVector<Attribute> converted;
       for (Attribute value : defaults)
-        converted.push_back(isa<TensorAttr>(value) ? Attribute(convert(cast<TensorAttr>(value), false)) : value);
+        converted.push_back(isa<TensorAttr>(value) ? Attribute(convert(cast<TensorAttr>(value), Widen::Exactly)) : value);
       graph.setInfoAttr(withEntry(graph.getInfo(), "defaults", b.getArrayAttr(converted)));
     }
     getOperation()->walk([&](Operation *op) { convertOperation(op, b); });
@@ -46,25 +47,53 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
       signalPassFailure();
   }
 
-  TensorAttr convert(TensorAttr tensor, bool isConstant) {
+  // What is done to the values beside the type: constants of the formula get back what the file rounded off.
+  enum class Widen { Exactly, Constant, Table };
+
+  TensorAttr convert(TensorAttr tensor, Widen how) {
     Type from = tensor.getType().getElementType();
     if (!isPlainFloat(from) || from == target)
       return tensor;
     ++numTensors;
-    if (!isConstant || !from.isF32() || !target.isF64())
+    ArrayRef<int64_t> shape = tensor.getType().getShape();
+    std::optional<SmallVector<double>> values;
+    if (from.isF32() && target.isF64() && how == Widen::Constant) {
+      values = asDoubles(tensor);
+      for (double &value : *values)
+        value = intendedValue(static_cast<float>(value));
+    } else if (from.isF32() && target.isF64() && how == Widen::Table && shape.size() >= 2) {
+      int64_t rows = shape[shape.size() - 2], columns = shape.back();
+      if (tensor.getType().getNumElements() == rows * columns)
+        values = widenRotaryTable(*asDoubles(tensor), rows, columns);
+    }
+    if (!values)
       return convertFloat(tensor, target);
-    auto values = asDoubles(tensor);
-    for (double &value : *values)
-      value = intendedValue(static_cast<float>(value));
     SmallVector<char> bytes;
     encode(target, *values, bytes);
-    return makeTensor(RankedTensorType::get(tensor.getType().getShape(), target), bytes);
+    return makeTensor(RankedTensorType::get(shape, target), bytes);
+  }
+
+  // Bounds and thresholds meet data that are floats themselves: they must stay equal to them.
+  static bool isCompared(Value value) {
+    return llvm::any_of(value.getUsers(), [](Operation *user) {
+      Node node(user);
+      for (StringRef op : {"Clip", "Min", "Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+        if (node.is(op))
+          return true;
+      return false;
+    });
+  }
+
+  // A single number is a constant of the formula; anything larger may be a parameter, unless it is a known table.
+  static Widen widening(Value value, TensorAttr tensor) {
+    if (tensor.getType().getNumElements() == 1)
+      return isCompared(value) ? Widen::Exactly : Widen::Constant;
+    return Widen::Table;
   }
 
   void convertOperation(Operation *op, Builder &b) {
     if (auto initializer = dyn_cast<InitializerOp>(op)) {
-      // A single number is a constant of the formula; anything larger may be a parameter and keeps its exact values.
-      TensorAttr tensor = convert(initializer.getValue(), initializer.getValue().getType().getNumElements() == 1);
+      TensorAttr tensor = convert(initializer.getValue(), widening(initializer.getResult(), initializer.getValue()));
       initializer.setValueAttr(tensor);
       initializer.getResult().setType(tensor.getType());
       return;
@@ -76,7 +105,7 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
       if (TensorAttr tensor = constantOf(op->getResult(0)); tensor && isPlainFloat(tensor.getType().getElementType())) {
         for (StringRef name : {"value_float", "value_floats"})
           op->removeAttr(name);
-        op->setAttr("value", convert(tensor, true));
+        op->setAttr("value", convert(tensor, isCompared(op->getResult(0)) ? Widen::Exactly : Widen::Constant));
         op->getResult(0).setType(cast<TensorAttr>(op->getAttr("value")).getType());
       }
       return;
@@ -87,7 +116,7 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     for (NamedAttribute attr : llvm::to_vector(op->getAttrs())) {
       StringRef name = attr.getName().strref();
       if (auto tensor = dyn_cast<TensorAttr>(attr.getValue()))
-        op->setAttr(name, convert(tensor, true));
+        op->setAttr(name, convert(tensor, Widen::Exactly));
       else if (auto number = dyn_cast<IntegerAttr>(attr.getValue()); number && isTypeAttribute(node, name))
         if (isPlainFloat(elementTypeFromOnnx(&getContext(), static_cast<int>(number.getInt()))))
           op->setAttr(name, b.getI64IntegerAttr(targetNumber));

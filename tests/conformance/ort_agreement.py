@@ -1,16 +1,19 @@
 """The f32 step model on onnxruntime: valid ONNX, and the same numbers as the bundled runtime over three steps.
 
 Tolerance. Both add in f32 in their own order, which is 1e-7 to 1e-6 on a loss; 1e-5 relative is allowed. Adam divides
-a gradient by its own size, so elements whose gradient is mostly cancelling move by rounding noise: PyTorch's own f32
-run misses its f64 run by `fp32_gap.param_update` of the update, and ten times that part of the update is allowed in
-addition. Parameters whose gradient is zero (`near_zero_gradients`) move by noise alone, up to 1.01 · lr a step.
+a gradient by its own size, so where the gradient is mostly cancelling a parameter moves by rounding noise: PyTorch's
+own f32 run misses its f64 run by `fp32_gap.param_update` of the update, and ten times that part of the update is
+allowed in addition. Elements whose gradient is zero but for rounding (in f64 below 1e-6 of the parameter's largest, or
+the whole parameter is in `near_zero_gradients`) move by noise alone, up to 1.01 · lr a step in either direction. The
+moments of the later steps see those parameters, so 1e-4 relative is allowed for them.
 """
 import kit
 import numpy as np
 import onnx
 import onnxruntime
 
-RELATIVE = 1e-5
+RELATIVE, MOMENTS = 1e-5, 1e-4
+NOISE_STEP = 2 * 3 * 1.01 * kit.LEARNING_RATE  # of one element, over three steps, on two sides
 
 
 def state_pairs(model):
@@ -35,6 +38,19 @@ def run_onnxruntime(path, pairs, batches):
         state = {source: out[target] for source, target in pairs.items()}
         steps.append(out)
     return steps, state
+
+
+def compare_parameters(test, facts, want, before, ours, theirs):
+    worst, worst_name = 0.0, ""
+    for name in facts["trainable"]:
+        value, gradient = theirs[name].astype(np.float64), np.abs(want[f"grad.{name}"])
+        noisy = (gradient <= 1e-6 * gradient.max()) | (name in facts["near_zero_gradients"])
+        bound = RELATIVE * kit.norm(value) + 10 * facts["fp32_gap"]["param_update"] * kit.norm(value - before[name])
+        bound += NOISE_STEP * np.sqrt(noisy.sum())
+        error = kit.norm(ours[name] - value) if name in ours else np.inf
+        if not error / bound <= worst:  # keeps a NaN
+            worst, worst_name = error / bound, name
+    test.check(worst <= 1, f"{len(facts['trainable'])} parameters, worst at {100 * worst:.3g} % of what is allowed ({worst_name})")
 
 
 def main():
@@ -65,23 +81,14 @@ def main():
         test.close(f"{name} of 3 steps", ours.get(name), [float(s[name]) for s in theirs], RELATIVE)
 
     before = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer if i.name in pairs}
-    small, bounded, noise = {}, {}, 10 * facts["fp32_gap"]["param_update"]
-    for name, value in their_state.items():
-        parameter = next((p for p in facts["trainable"] if name == p or name.startswith(p + ".")), None)
-        if parameter in facts["near_zero_gradients"]:
-            small[name] = value
-        elif name == parameter:
-            bounded[name] = RELATIVE * kit.norm(value) + noise * kit.norm(value - before[name])
-    for name, bound in bounded.items():
-        value = their_state[name]
-        if not kit.norm(np.asarray(our_state.get(name, np.nan), np.float64) - value) <= bound:
-            test.within(f"parameter {name}", our_state.get(name), value, bound, "1e-5 and noise of the update")
-    test.check(True, f"{len(bounded)} parameters compared")
-    rest = {n: (our_state.get(n), v) for n, v in their_state.items() if n not in small and n not in bounded}
-    test.all_close("moments, buffers and the other state", rest, RELATIVE)
-    for name, value in small.items():
-        bound = 2 * 3 * 1.01 * kit.LEARNING_RATE * np.sqrt(value.size)
-        test.within(f"state {name}", our_state.get(name), value, bound, "zero gradient: 2 · 3 · 1.01 · lr")
+    compare_parameters(test, facts, want, before, our_state, their_state)
+    owners = {n: next((p for p in facts["trainable"] if n.startswith(p + ".")), None) for n in their_state}
+    zero = {n for n, owner in owners.items() if owner in facts["near_zero_gradients"]}
+    rest = {n: (our_state.get(n), v) for n, v in their_state.items() if n not in facts["trainable"] and n not in zero}
+    test.all_close("moments, buffers and the other state", rest, MOMENTS)
+    for name in sorted(zero):
+        # Moments of rounding noise: small beside the gradient of everything, which is at most 1 after clipping.
+        test.within(f"state {name}", our_state.get(name), their_state[name], 1e-5, "zero gradient, the whole one is 1")
     test.finish()
 
 

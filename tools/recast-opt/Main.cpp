@@ -32,6 +32,9 @@ cl::opt<std::string> emitKind("emit", cl::desc("step, gradient, forward, inferen
 Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
 Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");
+cl::list<std::string> paddingIndex(
+    "padding-index", cl::CommaSeparated, cl::value_desc("GLOB=N"), cl::cat(category),
+    cl::desc("Row N of embedding tables that look-ups give no gradient (PyTorch's padding_idx, which ONNX does not keep)"));
 Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"), cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
@@ -88,6 +91,7 @@ std::string readOptions(PipelineOptions &o) {
   o.train = list(train);
   o.freeze = list(freeze);
   o.dims = list(dims);
+  o.paddingIndex = list(paddingIndex);
   o.dtype = dtype;
   o.precision = precision;
   o.policy = policy;
@@ -118,7 +122,7 @@ std::string readOptions(PipelineOptions &o) {
 int main(int argc, char **argv) {
   registerRecastPasses();
   mlir::registerPassManagerCLOptions();
-  mlir::PassPipelineCLParser pipeline("pass-pipeline-of", "Passes to run instead of those that --emit asks for");
+  mlir::PassPipelineCLParser pipeline("run-pass", "Passes to run, in order, instead of those that --emit asks for");
   if (!tools::parseCommandLine(argc, argv,
                                "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
                                "recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx"))

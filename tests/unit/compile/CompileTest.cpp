@@ -158,7 +158,11 @@ g (float[2] x) => (y) <float[2] c = {1, 2}> { r = RandomNormalLike(c)  y = Add(x
              "RandomNormalLike");
   Program program(R"(
 <ir_version: 8, opset_import: ["" : 18]>
-g (float[2] x) => (y) <int64[2] a = {1, 2}, int64[2] zero = {0, 1}> { q = Div(a, zero)  f = Cast <to = 1> (q)  y = Add(x, f) })");
+g (float[2] x) => (y) <int64[2] a = {1, 2}, int64[2] zero = {0, 1}> {
+  q = Div(a, zero)
+  f = Cast <to = 1> (q)
+  y = Add(x, f)
+})");
   ASSERT_TRUE(program);
   Status status = program.executor->run();
   ASSERT_FALSE(status.ok());
@@ -224,7 +228,8 @@ g (float[4] x) => (y) { y = Shrink <lambd = 1.5, bias = 1.0> (x) })");
 
 constexpr const char *kCounter = R"(
 <ir_version: 8, opset_import: ["" : 18], metadata_props: ["recast.state" : "{\"w\": \"w_next\", \"step\": \"step_next\"}"]>
-g (float[2] x, float[2] w = {1, 2}, int64 step = {0}) => (float[2] w_next, int64 step_next, float[2] before, float[2] x_out)
+g (float[2] x, float[2] w = {1, 2}, int64 step = {0})
+  => (float[2] w_next, int64 step_next, float[2] before, float[2] x_out)
 <int64 one = {1}>
 {
   w_next = Add(w, x)
@@ -271,7 +276,8 @@ TEST(Errors, NameTheNode) {
   std::string control = errorOf(R"(
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[2] x, bool c) => (y) {
-  [branch] y = If (c) <then_branch = a () => (float[2] p) { p = Neg(x) }, else_branch = b () => (float[2] q) { q = Abs(x) }>
+  [branch] y = If (c) <then_branch = a () => (float[2] p) { p = Neg(x) },
+                       else_branch = b () => (float[2] q) { q = Abs(x) }>
 })");
   EXPECT_HAS(control, "'branch' (If)");
   EXPECT_HAS(control, "later version");
