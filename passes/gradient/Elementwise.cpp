@@ -27,21 +27,12 @@ constexpr Rule zero(StringLiteral op) { return {"", op, 1, kNewest, Kind::Zero};
 Value positive(RuleContext &c, Value x) { return c.b.node("Greater", {x, c.b.scalarLike(x, 0)}); }
 
 // x > 0 ? above : below
-Value bySign(RuleContext &c, Value above, Value below) {
-  if (c.b.opset() >= 9)
-    return c.b.where(positive(c, c.x()), above, below);
-  Value isAbove = positive(c, c.x());
-  return c.b.add(select(c.b, isAbove, above), unless(c.b, isAbove, below));
-}
+Value bySign(RuleContext &c, Value above, Value below) { return choose(c.b, positive(c, c.x()), above, below); }
 
 // scale - v
 Value minusFrom(RuleContext &c, double scale, Value v) { return c.b.sub(c.b.scalarLike(v, scale), v); }
 
-Value absGrad(RuleContext &c, Value dy) {
-  if (c.b.opset() >= 9)
-    return c.b.mul(dy, c.b.node("Sign", {c.x()}));
-  return c.b.sub(select(c.b, positive(c, c.x()), dy), select(c.b, positive(c, c.b.neg(c.x())), dy));
-}
+Value absGrad(RuleContext &c, Value dy) { return c.b.mul(dy, signOf(c.b, c.x())); }
 
 // dy / (2 y)
 Value sqrtGrad(RuleContext &c, Value dy) { return unlessZero(c.b, dy, c.b.div(dy, c.b.mulScalar(c.y(), 2))); }
@@ -237,7 +228,7 @@ LogicalResult powGrad(RuleContext &c) {
   Value isZero = equalTo(b, dy, 0);
   std::optional<double> constant = c.needs(1) ? std::nullopt : constantScalar(c.x(1), /*splat=*/true);
   if (c.needs(0) && constant == 0)
-    c.add(0, b.zerosLike(x));
+    c.add(0, zerosLike(b, x));
   else if (c.needs(0) && constant)
     c.addReduced(0, powConstant(c, *constant));
   else if (c.needs(0)) {
@@ -266,7 +257,7 @@ LogicalResult extremumGrad(RuleContext &c) {
     for (unsigned i : {0, 1})
       if (c.needs(i)) {
         Value isMine = b.node(wins, {c.x(i), c.x(1 - i)});
-        c.addReduced(i, b.opset() >= 9 ? b.where(isMine, c.dy(), shared) : b.add(select(b, isMine, c.dy()), shared));
+        c.addReduced(i, choose(b, isMine, c.dy(), shared));
       }
     return success();
   }
@@ -284,6 +275,14 @@ LogicalResult extremumGrad(RuleContext &c) {
   return success();
 }
 
+// Before version 8 the inputs have one shape.
+template <auto rule> LogicalResult withoutBroadcasting(RuleContext &c) {
+  for (unsigned i = 0; i < c.node.numInputs(); ++i)
+    if (rankedType(c.x(i)) && rankedType(c.y()) && rankedType(c.x(i)).getRank() != rankedType(c.y()).getRank())
+      return c.refuse("input " + Twine(i) + " has another rank than the output: before version 8 nothing broadcasts");
+  return rule(c);
+}
+
 LogicalResult meanGrad(RuleContext &c) {
   Value share = c.b.mulScalar(c.dy(), 1.0 / c.node.numInputs());
   for (unsigned i = 0; i < c.node.numInputs(); ++i)
@@ -299,7 +298,7 @@ LogicalResult modGrad(RuleContext &c) {
     c.addReduced(0, c.dy());
   if (c.needs(1)) {
     Value ratio = b.div(c.x(0), c.x(1));
-    Value whole = b.mul(b.node("Sign", {ratio}), b.node("Floor", {b.node("Abs", {ratio})}));
+    Value whole = b.mul(signOf(b, ratio), b.node("Floor", {b.node("Abs", {ratio})}));
     c.addReduced(1, b.mul(b.neg(c.dy()), whole));
   }
   return success();
@@ -403,9 +402,12 @@ const Rule kRules[] = {
     unary<[](RuleContext &c, Value dy) { return bySign(c, dy, c.b.mulScalar(dy, c.node.getFloat("alpha", 0.01))); }>(
         "LeakyRelu"),
     unary<[](RuleContext &c, Value dy) { return unlessZero(c.b, dy, c.b.div(dy, c.x())); }>("Log"),
-    {"", "Max", 6, kNewest, Kind::Rule, extremumGrad},
-    {"", "Mean", 6, kNewest, Kind::Rule, meanGrad},
-    {"", "Min", 6, kNewest, Kind::Rule, extremumGrad},
+    {"", "Max", 6, 7, Kind::Rule, withoutBroadcasting<extremumGrad>},
+    {"", "Max", 8, kNewest, Kind::Rule, extremumGrad},
+    {"", "Mean", 6, 7, Kind::Rule, withoutBroadcasting<meanGrad>},
+    {"", "Mean", 8, kNewest, Kind::Rule, meanGrad},
+    {"", "Min", 6, 7, Kind::Rule, withoutBroadcasting<extremumGrad>},
+    {"", "Min", 8, kNewest, Kind::Rule, extremumGrad},
     unary<mishGrad>("Mish"),
     {"", "Mod", 10, kNewest, Kind::Rule, modGrad, 0b11},
     {"", "Mul", 7, kNewest, Kind::Rule, mulGrad, 0b11},
@@ -422,7 +424,8 @@ const Rule kRules[] = {
     unary<softsignGrad>("Softsign"),
     unary<sqrtGrad>("Sqrt"),
     {"", "Sub", 7, kNewest, Kind::Rule, subGrad, 0b11},
-    {"", "Sum", 6, kNewest, Kind::Rule, addGrad},
+    {"", "Sum", 6, 7, Kind::Rule, withoutBroadcasting<addGrad>},
+    {"", "Sum", 8, kNewest, Kind::Rule, addGrad},
     unary<swishGrad>("Swish"),
     unary<[](RuleContext &c, Value dy) { return c.b.mul(dy, c.b.addScalar(c.b.square(c.y()), 1)); }>("Tan"),
     unary<[](RuleContext &c, Value dy) { return c.b.mul(dy, minusFrom(c, 1, c.b.square(c.y()))); }>("Tanh"),

@@ -17,7 +17,8 @@ LogicalResult gatherGrad(RuleContext &c) {
     auto indices = dyn_cast<RankedTensorType>(c.x(1).getType()), gradient = dyn_cast<RankedTensorType>(dy.getType());
     if (!indices || !gradient || c.node.getInt("axis", 0) != 0)
       return c.refuse("a padding index needs axis 0 and known ranks");
-    Value isPadding = b.node("Equal", {c.x(1), b.scalar(indices.getElementType(), static_cast<double>(padding.getInt()))});
+    Value isPadding =
+        b.node("Equal", {c.x(1), b.scalar(indices.getElementType(), static_cast<double>(padding.getInt()))});
     dy = unless(b, b.unsqueeze(isPadding, llvm::to_vector(llvm::seq(indices.getRank(), gradient.getRank()))), dy);
   }
   c.add(0, typed(b.node("train.gather_grad", {dy, c.x(1), b.shapeOf(c.x())}, b.attr("axis", c.node.getInt("axis", 0))),
@@ -33,7 +34,7 @@ LogicalResult gatherElementsGrad(RuleContext &c) {
   NamedAttribute axis = b.attr("axis", c.node.getInt("axis", 0));
   if (b.opset() >= 16) {
     NamedAttribute add = b.attr("reduction", StringRef("add"));
-    c.add(0, typed(b.node("ScatterElements", {b.zerosLike(c.x()), c.x(1), c.dy()}, {axis, add}), c.x()));
+    c.add(0, typed(b.node("ScatterElements", {zerosLike(b, c.x()), c.x(1), c.dy()}, {axis, add}), c.x()));
     return success();
   }
   c.add(0, scatterFlat(b, c.dy(), b.node("GatherElements", {flatIndices(b, c.x()), c.x(1)}, axis), c.x()));
@@ -47,7 +48,7 @@ LogicalResult gatherNdGrad(RuleContext &c) {
     return success();
   int64_t batch = c.node.getInt("batch_dims", 0);
   if (b.opset() >= 16 && batch == 0) {
-    Value zeros = b.zerosLike(c.x());
+    Value zeros = zerosLike(b, c.x());
     c.add(0, typed(b.node("ScatterND", {zeros, c.x(1), c.dy()}, b.attr("reduction", StringRef("add"))), c.x()));
     return success();
   }
@@ -69,7 +70,8 @@ template <bool isNd> LogicalResult scatterGrad(RuleContext &c) {
     attrs.push_back(b.attr("axis", c.node.getInt("axis", 0)));
   if (c.needs(0)) {
     StringRef scatter = isNd ? "ScatterND" : "ScatterElements";
-    c.add(0, reduction == "add" ? c.dy() : typed(b.node(scatter, {c.dy(), c.x(1), b.zerosLike(c.x(2))}, attrs), c.x()));
+    c.add(0,
+          reduction == "add" ? c.dy() : typed(b.node(scatter, {c.dy(), c.x(1), zerosLike(b, c.x(2))}, attrs), c.x()));
   }
   if (c.needs(2))
     c.add(2, typed(b.node(isNd ? "GatherND" : "GatherElements", {c.dy(), c.x(1)}, attrs), c.x(2)));

@@ -118,7 +118,7 @@ LogicalResult lpNormalizationGrad(RuleContext &c) {
   if (axis < 0)
     axis += rankedType(c.x()).getRank();
   Value norm = b.reduce(p == 1 ? "ReduceL1" : "ReduceL2", c.x(), axis, /*keepDims=*/true);
-  Value direction = p == 1 ? b.node("Sign", {c.x()}) : c.y();
+  Value direction = p == 1 ? signOf(b, c.x()) : c.y();
   Value along = b.sum(b.mul(c.dy(), c.y()), axis, /*keepDims=*/true);
   Value dx = b.div(b.sub(c.dy(), b.mul(direction, along)), norm);
   c.add(0, unless(b, equalTo(b, norm, 0), dx));

@@ -106,12 +106,12 @@ Value prodGrad(const Reduction &r, Value dy) {
   NodeBuilder &b = r.b();
   Value x = r.c.x(), one = b.scalarLike(x, 1);
   Value isZero = equalTo(b, x, 0);
-  Value filled = b.where(isZero, one, x);
+  Value filled = choose(b, isZero, one, x);
   Value zeros = r.reduced("ReduceSum", b.castLike(isZero, x));
   Value product = r.reduced("ReduceProd", filled);
   Value atZero = select(b, equalTo(b, zeros, 1), product);
   Value elsewhere = select(b, equalTo(b, zeros, 0), b.div(product, filled));
-  return b.mul(dy, b.where(isZero, atZero, elsewhere));
+  return b.mul(dy, choose(b, isZero, atZero, elsewhere));
 }
 
 Value l2Grad(const Reduction &r, Value dy) {
@@ -176,7 +176,7 @@ LogicalResult topKGrad(RuleContext &c) {
     return c.refuse("the gradient of TopK needs its output of indices");
   StringRef scatter = c.b.opset() >= 11 ? "ScatterElements" : "Scatter";
   NamedAttribute axis = c.b.attr("axis", c.node.getInt("axis", -1));
-  c.add(0, typed(c.b.node(scatter, {c.b.zerosLike(c.x()), c.y(1), c.dy()}, axis), c.x()));
+  c.add(0, typed(c.b.node(scatter, {zerosLike(c.b, c.x()), c.y(1), c.dy()}, axis), c.x()));
   return success();
 }
 
@@ -186,7 +186,7 @@ const Rule kRules[] = {
     {"", "CumSum", 11, kNewest, Kind::Rule, cumSumGrad, 1},
     {"", "Hardmax", 1, kNewest, Kind::Zero},
     {"", "LogSoftmax", 1, kNewest, Kind::Rule, softmaxGrad, 1},
-    reduction<[](const Reduction &r, Value dy) { return r.b().mul(dy, r.b().node("Sign", {r.c.x()})); }>("ReduceL1"),
+    reduction<[](const Reduction &r, Value dy) { return r.b().mul(dy, signOf(r.b(), r.c.x())); }>("ReduceL1"),
     reduction<l2Grad>("ReduceL2"),
     reduction<logSumGrad>("ReduceLogSum"),
     reduction<logSumExpGrad>("ReduceLogSumExp"),

@@ -49,7 +49,12 @@ Value equalTo(NodeBuilder &b, Value x, double value) { return equal(b, x, b.scal
 
 Value both(NodeBuilder &b, Value lhs, Value rhs) { return b.node("And", {lhs, rhs}); }
 
-// Where exists since opset 9.
+Value choose(NodeBuilder &b, Value condition, Value whenTrue, Value whenFalse) {
+  if (b.opset() >= 9)
+    return b.where(condition, whenTrue, whenFalse);
+  return b.add(select(b, condition, whenTrue), unless(b, condition, whenFalse));
+}
+
 Value select(NodeBuilder &b, Value condition, Value value) {
   if (b.opset() >= 9)
     return b.where(condition, value, b.scalarLike(value, 0));
@@ -60,6 +65,24 @@ Value unless(NodeBuilder &b, Value condition, Value value) {
   if (b.opset() >= 9)
     return b.where(condition, b.scalarLike(value, 0), value);
   return select(b, b.node("Not", {condition}), value);
+}
+
+Value signOf(NodeBuilder &b, Value x) {
+  if (b.opset() >= 9)
+    return b.node("Sign", {x});
+  Value zero = b.scalarLike(x, 0);
+  return b.sub(b.castLike(b.node("Greater", {x, zero}), x), b.castLike(b.node("Less", {x, zero}), x));
+}
+
+// ConstantOfShape exists since opset 9, and for bf16 since 20.
+Value zeros(NodeBuilder &b, Value shape, Type elementType) {
+  bool isThere = b.opset() >= (elementType.isBF16() ? 20 : 9);
+  auto dims = constantInts(shape);
+  if (!isThere && dims)
+    return b.constant(splatTensor(RankedTensorType::get(*dims, elementType), 0));
+  if (!isThere)
+    return b.cast(b.filled(shape, b.rewriter().getF32Type(), 0), elementType);
+  return b.filled(shape, elementType, 0);
 }
 
 Value dimOf(NodeBuilder &b, Value x, int64_t axis) {

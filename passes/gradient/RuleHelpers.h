@@ -28,6 +28,8 @@ mlir::Value listValue(RuleContext &c, llvm::StringRef attribute, unsigned input)
 mlir::Value equal(onnx_ir::NodeBuilder &b, mlir::Value lhs, mlir::Value rhs);
 mlir::Value equalTo(onnx_ir::NodeBuilder &b, mlir::Value x, double value);
 mlir::Value both(onnx_ir::NodeBuilder &b, mlir::Value lhs, mlir::Value rhs);
+/// condition ? a : b. Before opset 9, which brought Where, both must be finite; so must the values of the next three.
+mlir::Value choose(onnx_ir::NodeBuilder &b, mlir::Value condition, mlir::Value whenTrue, mlir::Value whenFalse);
 /// condition ? value : 0, also where `value` is not finite.
 mlir::Value select(onnx_ir::NodeBuilder &b, mlir::Value condition, mlir::Value value);
 /// condition ? 0 : value.
@@ -35,6 +37,13 @@ mlir::Value unless(onnx_ir::NodeBuilder &b, mlir::Value condition, mlir::Value v
 /// dy == 0 ? 0 : value. For derivatives that are not finite at places where no gradient arrives.
 inline mlir::Value unlessZero(onnx_ir::NodeBuilder &b, mlir::Value dy, mlir::Value value) {
   return unless(b, equalTo(b, dy, 0), value);
+}
+
+mlir::Value signOf(onnx_ir::NodeBuilder &b, mlir::Value x);
+/// Zeros of a shape, also in types and versions for which ConstantOfShape does not exist.
+mlir::Value zeros(onnx_ir::NodeBuilder &b, mlir::Value shape, mlir::Type elementType);
+inline mlir::Value zerosLike(onnx_ir::NodeBuilder &b, mlir::Value x) {
+  return zeros(b, b.shapeOf(x), onnx_ir::elementTypeOf(x));
 }
 
 /// The size of x along `axis`, as i64[1]; a constant where it is static.

@@ -32,9 +32,12 @@ inline int fail(llvm::StringRef tool, const llvm::Twine &text, int code = kFaile
   return code;
 }
 
-/// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` exits with 0.
-inline bool parseCommandLine(int argc, char **argv, llvm::StringRef overview, llvm::StringRef example) {
-  llvm::cl::extrahelp help(("\nEXAMPLE:\n  " + example + "\n").str());
+/// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` shows the options of
+/// `category` and ends with the example. `example` must outlive the program's options: a literal.
+inline bool parseCommandLine(int argc, char **argv, llvm::cl::OptionCategory &category, llvm::StringRef overview,
+                             llvm::StringLiteral example) {
+  llvm::cl::HideUnrelatedOptions(category);
+  llvm::cl::extrahelp help(example);
   return llvm::cl::ParseCommandLineOptions(argc, argv, overview, &llvm::errs());
 }
 

@@ -56,8 +56,8 @@ int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Objec
 } // namespace
 
 int main(int argc, char **argv) {
-  if (!tools::parseCommandLine(argc, argv, "Explains an ONNX model: what it holds, what would be trained, in which order",
-                               "recast-inspect step.onnx --order"))
+  if (!tools::parseCommandLine(argc, argv, category, "Explains an ONNX model: what it holds, what would be trained, in which order",
+                               "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   if (order && trainable)
     return tools::fail(kTool, "--order and --trainable answer different questions: give one of them", tools::kUsage);

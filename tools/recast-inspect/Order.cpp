@@ -49,8 +49,10 @@ FailureOr<llvm::json::Object> explainOrder(ModuleOp module) {
   GraphOp graph = mainGraph(module);
   llvm::json::Array parameters, problems, loss;
   for (Operation &op : graph.getBody().front()) {
-    if (auto scale = dyn_cast<train::ScaleLossOp>(op))
-      loss.push_back((nameOf(op.getOperand(0)) + " * " + nameOf(op.getOperand(1)) + " -> " + nameOf(op.getResult(0))).str());
+    if (isa<train::UnscaleOp>(op))
+      for (Operation *user : op.getOperands().back().getUsers())
+        if (!isa<train::UnscaleOp, train::UpdateLossScaleOp, ReturnOp>(user) && !Node(user).is("Identity"))
+          loss.push_back(("'" + nameOf(op.getOperands().back()) + "' enters the backward at " + Node(user).describe()).str());
     if (!isUpdate(&op))
       continue;
     bool isScaled = false, isChecked = false;
@@ -70,7 +72,7 @@ FailureOr<llvm::json::Object> explainOrder(ModuleOp module) {
 
 void printOrder(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   for (const llvm::json::Value &line : *facts.getArray("loss"))
-    out << "scale loss: " << *line.getAsString() << '\n';
+    out << "loss scale: " << *line.getAsString() << '\n';
   for (const llvm::json::Value &value : *facts.getArray("parameters")) {
     const llvm::json::Object &parameter = *value.getAsObject();
     out << *parameter.getString("name") << '\n';

@@ -123,9 +123,9 @@ int main(int argc, char **argv) {
   registerRecastPasses();
   mlir::registerPassManagerCLOptions();
   mlir::PassPipelineCLParser pipeline("run-pass", "Passes to run, in order, instead of those that --emit asks for");
-  if (!tools::parseCommandLine(argc, argv,
+  if (!tools::parseCommandLine(argc, argv, category,
                                "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
-                               "recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx"))
+                               "\nEXAMPLE:\n  recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx\n"))
     return tools::kUsage;
   PipelineOptions options;
   if (std::string problem = readOptions(options); !problem.empty())
