@@ -143,7 +143,8 @@ Expected<TensorAttr> TensorReader::read(const onnx::TensorProto &proto, bool dro
                        join(map_range(proto.dims(), [](int64_t d) { return std::to_string(d); }), ", "), "] needs ",
                        expected);
   mlir::DictionaryAttr kept = extra.getDictionary(context);
-  return owner ? viewTensor(type, bytes, owner, kept) : makeTensor(type, bytes, kept);
+  std::string key = proto.name().empty() ? "tensor" : proto.name();
+  return owner ? viewTensor(type, bytes, owner, kept, key) : makeTensor(type, bytes, kept, key);
 }
 
 } // namespace recast::io

@@ -32,24 +32,25 @@ static TensorAttr inlineTensor(RankedTensorType type, ArrayRef<char> bytes, Dict
   return TensorAttr::get(type.getContext(), type, payload, orEmpty(type.getContext(), extra));
 }
 
-static TensorAttr resourceTensor(RankedTensorType type, AsmResourceBlob blob, DictionaryAttr extra) {
-  auto payload = DenseResourceElementsAttr::get(type, "tensor", std::move(blob));
+static TensorAttr resourceTensor(RankedTensorType type, AsmResourceBlob blob, DictionaryAttr extra, StringRef key) {
+  auto payload = DenseResourceElementsAttr::get(type, key, std::move(blob));
   return TensorAttr::get(type.getContext(), type, payload, orEmpty(type.getContext(), extra));
 }
 
-TensorAttr makeTensor(RankedTensorType type, ArrayRef<char> bytes, DictionaryAttr extra) {
+TensorAttr makeTensor(RankedTensorType type, ArrayRef<char> bytes, DictionaryAttr extra, StringRef key) {
   if (fitsInline(type))
     return inlineTensor(type, bytes, extra);
-  return resourceTensor(type, HeapAsmResourceBlob::allocateAndCopyWithAlign(bytes, 64, /*dataIsMutable=*/false), extra);
+  return resourceTensor(type, HeapAsmResourceBlob::allocateAndCopyWithAlign(bytes, 64, /*dataIsMutable=*/false), extra,
+                        key);
 }
 
 TensorAttr viewTensor(RankedTensorType type, ArrayRef<char> bytes, std::shared_ptr<const void> owner,
-                      DictionaryAttr extra) {
+                      DictionaryAttr extra, StringRef key) {
   if (fitsInline(type))
     return inlineTensor(type, bytes, extra);
   AsmResourceBlob blob(bytes, /*dataAlignment=*/1, [owner = std::move(owner)](void *, size_t, size_t) {},
                        /*dataIsMutable=*/false);
-  return resourceTensor(type, std::move(blob), extra);
+  return resourceTensor(type, std::move(blob), extra, key);
 }
 
 namespace {
@@ -154,7 +155,9 @@ TensorAttr convertFloat(TensorAttr tensor, Type elementType) {
   NamedAttrList extra(tensor.getExtra());
   extra.erase("external");
   extra.erase("encoding");
-  return makeTensor(type, bytes, extra.getDictionary(tensor.getContext()));
+  auto resource = dyn_cast<DenseResourceElementsAttr>(tensor.getPayload());
+  std::string key = resource ? (resource.getRawHandle().getKey() + "_converted").str() : "tensor";
+  return makeTensor(type, bytes, extra.getDictionary(tensor.getContext()), key);
 }
 
 TensorAttr constantOf(Value value) {

@@ -15,12 +15,13 @@ inline constexpr int64_t kInlineElems = 64;
 /// strings and sparse tensors, which have no raw form.
 llvm::ArrayRef<char> rawBytes(TensorAttr tensor);
 
-/// Copies `bytes`.
-TensorAttr makeTensor(mlir::RankedTensorType type, llvm::ArrayRef<char> bytes,
-                      mlir::DictionaryAttr extra = nullptr);
+/// Copies `bytes`. A large tensor is a resource with the key `key`, or `key_1`, ... where that is taken: many tensors
+/// with one key take quadratic time, so give them keys of their own.
+TensorAttr makeTensor(mlir::RankedTensorType type, llvm::ArrayRef<char> bytes, mlir::DictionaryAttr extra = nullptr,
+                      llvm::StringRef key = "tensor");
 /// Refers to `bytes`, which `owner` keeps alive.
 TensorAttr viewTensor(mlir::RankedTensorType type, llvm::ArrayRef<char> bytes, std::shared_ptr<const void> owner,
-                      mlir::DictionaryAttr extra = nullptr);
+                      mlir::DictionaryAttr extra = nullptr, llvm::StringRef key = "tensor");
 /// A tensor filled with one value, converted to the element type (numbers and bool only).
 TensorAttr splatTensor(mlir::RankedTensorType type, double value);
 TensorAttr intsTensor(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> values);

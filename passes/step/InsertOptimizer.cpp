@@ -56,7 +56,7 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     auto number = [&](double value) { return s.b.scalar(f64, value); };
     std::string name = s.name(parameter);
     auto type = cast<RankedTensorType>(parameter.getType());
-    auto zeros = [&](StringRef suffix) { return s.addState(name + "." + suffix.str(), splatTensor(type, 0)); };
+    auto zeros = [&](StringRef suffix) { return s.addZeros(name + "." + suffix.str(), type); };
     if (optimizer == "sgd") {
       Value buffer = momentum != 0 ? zeros("momentum") : Value();
       Operation *op = s.b.node("train.sgd",

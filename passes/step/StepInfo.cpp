@@ -111,6 +111,13 @@ Value StepGraph::addState(StringRef name, TensorAttr initial) {
   return addInput(names.unique(name), initial, withoutSymbols(initial.getType()));
 }
 
+Value StepGraph::addZeros(StringRef name, RankedTensorType type) {
+  TensorAttr &tensor = zeros[type];
+  if (!tensor)
+    tensor = splatTensor(withoutSymbols(type), 0);
+  return addState(name, tensor);
+}
+
 Value StepGraph::promote(InitializerOp initializer) {
   std::string name = nameOf(initializer.getResult()).str();
   Value input = addInput(name, initializer.getValue(), initializer.getResult().getType());

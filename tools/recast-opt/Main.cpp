@@ -5,7 +5,10 @@
 #include "passes/Pipelines.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
+#include "mlir/IR/AsmState.h"
+#include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "mlir/Support/Timing.h"
 
 using namespace recast;
 namespace cl = llvm::cl;
@@ -122,6 +125,8 @@ std::string readOptions(PipelineOptions &o) {
 int main(int argc, char **argv) {
   registerRecastPasses();
   mlir::registerPassManagerCLOptions();
+  mlir::registerDefaultTimingManagerCLOptions();
+  mlir::registerAsmPrinterCLOptions();
   mlir::PassPipelineCLParser pipeline("run-pass", "Passes to run, in order, instead of those that --emit asks for");
   if (!tools::parseCommandLine(argc, argv, category,
                                "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
@@ -145,6 +150,7 @@ int main(int argc, char **argv) {
   mlir::PassManager passes(&context, mlir::ModuleOp::getOperationName());
   if (mlir::failed(mlir::applyPassManagerCLOptions(passes)))
     return tools::kUsage;
+  mlir::applyDefaultTimingPassManagerCLOptions(passes);
   passes.enableVerifier(true);
   if (pipeline.hasAnyOccurrences()) {
     if (mlir::failed(pipeline.addToPipeline(passes, [](const llvm::Twine &text) {
