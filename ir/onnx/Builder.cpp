@@ -169,6 +169,8 @@ Value NodeBuilder::slice(Value x, ArrayRef<int64_t> starts, ArrayRef<int64_t> en
 }
 
 Value NodeBuilder::filled(Value shape, Type elementType, double value) {
+  if (elementType.isBF16() && opset() < 20) // ConstantOfShape takes it since then
+    return node("Expand", {scalar(elementType, value), shape});
   TensorAttr tensor = splatTensor(RankedTensorType::get({1}, elementType), value);
   return node("ConstantOfShape", {shape}, builder.getNamedAttr("value", tensor));
 }

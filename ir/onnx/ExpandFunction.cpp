@@ -10,10 +10,7 @@ bool hasFunctionBody(Node node) {
   return schema && (schema->HasFunction() || schema->HasContextDependentFunction());
 }
 
-namespace {
-
-// The node as a message, with argument names that the body's builder only counts and compares with "".
-onnx::NodeProto asProto(Node node) {
+onnx::NodeProto functionCall(Node node) {
   onnx::NodeProto proto;
   proto.set_op_type(node.opType().str());
   proto.set_domain(node.domain().str());
@@ -28,6 +25,8 @@ onnx::NodeProto asProto(Node node) {
   }
   return proto;
 }
+
+namespace {
 
 bool findBody(Node node, const onnx::NodeProto &proto, onnx::FunctionProto &body) {
   const onnx::OpSchema *schema = node.schema();
@@ -62,7 +61,7 @@ TensorAttr tensorFrom(MLIRContext *context, const onnx::TensorProto &proto) {
 } // namespace
 
 LogicalResult expandFunctionBody(Node node, NodeBuilder &b, SmallVectorImpl<Value> &outputs) {
-  onnx::NodeProto proto = asProto(node);
+  onnx::NodeProto proto = functionCall(node);
   onnx::FunctionProto body;
   try {
     if (!findBody(node, proto, body))

@@ -1,11 +1,16 @@
 // Operators that ONNX defines by others: replaced by their function bodies.
 #pragma once
 #include "ir/onnx/Builder.h"
+#include "onnx/onnx_pb.h"
 
 namespace recast::onnx_ir {
 
 /// True where the ONNX library has a body for the node's operator at the model's opset.
 bool hasFunctionBody(Node node);
+
+/// The node as a message, for builders of bodies: its inputs and outputs have names that are only counted and compared
+/// with "".
+onnx::NodeProto functionCall(Node node);
 
 /// Builds the body with `b` where its insertion point stands; `outputs` has a value (null where the body leaves an
 /// optional output out) for each result of the node. The node itself stays.

@@ -1,7 +1,9 @@
 #include "ir/onnx/TypeInference.h"
 #include "ir/onnx/AttrProto.h"
+#include "ir/onnx/ExpandFunction.h"
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
+#include "onnx/shape_inference/implementation.h"
 #include <deque>
 #include <unordered_map>
 
@@ -158,6 +160,21 @@ Type merge(Type inferred, Type declared) {
   return tensorType(dims, symbols, x.getElementType());
 }
 
+// Operators that have a function body and no inference function of their own (GroupNormalization).
+void inferThroughBody(const onnx::OpSchema &schema, Node node, NodeFacts &facts, Inference &context) {
+  int opset = static_cast<int>(node.opset());
+  const onnx::FunctionProto *body = schema.HasFunction() ? schema.GetFunction(opset) : nullptr;
+  onnx::FunctionProto built;
+  if (!body) {
+    onnx::NodeProto proto = functionCall(node);
+    onnx::FunctionBodyBuildContextImpl call(proto, facts.types);
+    if (!schema.HasContextDependentFunction() || !schema.BuildContextDependentFunction(call, built, opset))
+      return;
+    body = &built;
+  }
+  onnx::shape_inference::InferShapeForFunctionNode(*body, onnx::OpSchemaRegistry::Instance(), context);
+}
+
 // Versions 12 of these have no inference function in the ONNX library; that of Less gives the same types.
 const onnx::OpSchema *schemaForInference(Node node) {
   const onnx::OpSchema *schema = node.schema();
@@ -219,14 +236,18 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   if (isNew)
     cached->second = schemaForInference(node);
   const onnx::OpSchema *schema = cached->second;
-  if (!schema || !schema->has_type_and_shape_inference_function() ||
-      llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
+  bool hasRule = schema && (schema->has_type_and_shape_inference_function() || schema->HasFunction() ||
+                            schema->HasContextDependentFunction());
+  if (!hasRule || llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
     return success();
 
   NodeFacts facts(op);
   Inference context(facts, impl->shapes);
   try {
-    schema->GetTypeAndShapeInferenceFunction()(context);
+    if (schema->has_type_and_shape_inference_function())
+      schema->GetTypeAndShapeInferenceFunction()(context);
+    else
+      inferThroughBody(*schema, node, facts, context);
   } catch (const std::exception &error) {
     return op->emitError() << "node " << node.describe() << ": " << error.what();
   }

@@ -66,7 +66,11 @@ Type elementTypeFromOnnx(MLIRContext *context, int dataType) {
 }
 
 int elementTypeToOnnx(Type type) {
-  // The table above is the only one: search it. The newest number is small.
+  if (type.isF32())
+    return onnx::TensorProto::FLOAT;
+  if (type.isSignlessInteger(64))
+    return onnx::TensorProto::INT64;
+  // The table above is the only one: search it.
   for (int number = 1; number <= onnx::TensorProto::DataType_MAX; ++number)
     if (elementTypeFromOnnx(type.getContext(), number) == type)
       return number;

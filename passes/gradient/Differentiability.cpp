@@ -34,7 +34,8 @@ FailureOr<Value> findLoss(GraphOp graph, StringRef name) {
 }
 
 bool carriesGradient(Node node, unsigned i) {
-  if (!node.input(i) || !isFloatTensor(node.input(i)))
+  // A value of unknown type may be a float: to pass it over would cut the path without a word.
+  if (!node.input(i) || (!isFloatTensor(node.input(i)) && !isUnknown(node.input(i).getType())))
     return false;
   const Rule *rule = findRule(node);
   if (!rule)

@@ -62,11 +62,14 @@ FailureOr<SmallVector<Value>> differentiate(GraphOp graph, NodeBuilder &b, Value
   llvm::DenseSet<Value> dependent;
   SmallVector<Operation *> path = operationsOnPath(graph, objective, parameters, dependent);
   bool blocked = false;
-  for (Operation *op : path)
-    if (!findRule(op)) {
-      op->emitError() << "node " << Node(op).describe() << ": " << whyNot(op);
-      blocked = true;
-    }
+  for (Operation *op : path) {
+    bool untyped = llvm::any_of(op->getResults(), [](Value v) { return isUnknown(v.getType()); });
+    if (findRule(op) && !untyped)
+      continue;
+    op->emitError() << "node " << Node(op).describe() << ": "
+                    << (findRule(op) ? "the type of its output cannot be inferred" : whyNot(op));
+    blocked = true;
+  }
   if (blocked)
     return failure();
 

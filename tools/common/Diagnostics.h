@@ -4,6 +4,8 @@
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
+#include <cstdio>
+#include <cstdlib>
 
 namespace recast::tools {
 
@@ -30,6 +32,14 @@ private:
 inline int fail(llvm::StringRef tool, const llvm::Twine &text, int code = kFailed) {
   llvm::errs() << tool << ": error: " << text << '\n';
   return code;
+}
+
+/// Ends the process without destructors.
+[[noreturn]] inline void finish(int code) {
+  llvm::outs().flush();
+  llvm::errs().flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
 }
 
 /// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` shows the options of
