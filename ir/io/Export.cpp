@@ -145,8 +145,8 @@ FailureOr<std::string> Exporter::overloadFor(Operation *op) {
   info.set("domain", b.getStringAttr("recast"));
   info.set("overload", b.getStringAttr(overload));
   info.set("inputs", strings(inputs));
-  info.set("opsets", b.getArrayAttr({b.getArrayAttr(
-                         {b.getStringAttr(""), b.getI64IntegerAttr(opsetVersion(op, ""))})}));
+  info.set("opsets",
+           b.getArrayAttr({b.getArrayAttr({b.getStringAttr(""), b.getI64IntegerAttr(opsetVersion(op, ""))})}));
   if (!attributes.empty())
     info.set("rest", b.getDictionaryAttr(b.getNamedAttr("attribute", stringArray(context, attributes))));
   b.setInsertionPointToStart(module.getBody());
@@ -164,11 +164,11 @@ FailureOr<std::string> Exporter::overloadFor(Operation *op) {
   NodeBuilder builder(function, scope, types);
   // Constant operands are known inside: a body that needs their values reads them from constants of its own.
   for (auto [argument, operand] : llvm::zip(arguments, op->getOperands()))
-    if (TensorAttr constant = constantOf(operand);
-        argument && constant && constant.getType().getElementType().isInteger(64) &&
-        constant.getType().getNumElements() <= kInlineElems)
-      argument = builder.constant(TensorAttr::get(context, withoutSymbols(constant.getType()), constant.getPayload(),
-                                                  b.getDictionaryAttr({})));
+    if (TensorAttr constant = constantOf(operand); argument && constant &&
+                                                   constant.getType().getElementType().isInteger(64) &&
+                                                   constant.getType().getNumElements() <= kInlineElems)
+      argument = builder.constant(
+          TensorAttr::get(context, withoutSymbols(constant.getType()), constant.getPayload(), b.getDictionaryAttr({})));
   SmallVector<Value> values;
   if (failed(train::buildBody(node, builder, arguments, values)) || builder.failed())
     return failure();
@@ -264,7 +264,8 @@ LogicalResult Exporter::exportGraph(Region &region, onnx::GraphProto &graph) {
     exportValueInfo(argument, argument.getType(), strings("input_protos", argument.getArgNumber()), *graph.add_input());
   auto declaredTypes = info.getAs<ArrayAttr>("output_types");
   for (auto [i, value] : llvm::enumerate(block.getTerminator()->getOperands())) {
-    Type type = declaredTypes && i < declaredTypes.size() ? cast<TypeAttr>(declaredTypes[i]).getValue() : value.getType();
+    Type type =
+        declaredTypes && i < declaredTypes.size() ? cast<TypeAttr>(declaredTypes[i]).getValue() : value.getType();
     onnx::ValueInfoProto &output = *graph.add_output();
     exportValueInfo(value, type, strings("output_protos", i), output);
     // ONNX's checker wants a shape on outputs of the main graph, even an unknown one.

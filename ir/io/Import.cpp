@@ -150,10 +150,10 @@ OwningOpRef<ModuleOp> Importer::run() {
     metadata.push_back(stringArray(&context, {entry.key(), entry.value()}));
   if (!metadata.empty())
     (*module)->setAttr("onnx.metadata", b.getArrayAttr(metadata));
-  if (DictionaryAttr rest = messageRest(&context, model,
-                                        {onnx::ModelProto::kGraphFieldNumber, onnx::ModelProto::kOpsetImportFieldNumber,
-                                         onnx::ModelProto::kMetadataPropsFieldNumber,
-                                         onnx::ModelProto::kFunctionsFieldNumber}))
+  if (DictionaryAttr rest =
+          messageRest(&context, model,
+                      {onnx::ModelProto::kGraphFieldNumber, onnx::ModelProto::kOpsetImportFieldNumber,
+                       onnx::ModelProto::kMetadataPropsFieldNumber, onnx::ModelProto::kFunctionsFieldNumber}))
     (*module)->setAttr("onnx.rest", rest);
 
   for (const auto &function : model.functions())
@@ -218,10 +218,10 @@ LogicalResult Importer::importFunction(const onnx::FunctionProto &function) {
         defaults.set(attribute.name(), value);
   if (!defaults.empty())
     info.set("defaults", defaults.getDictionary(&context));
-  if (DictionaryAttr rest = messageRest(&context, function,
-                                        {onnx::FunctionProto::kInputFieldNumber, onnx::FunctionProto::kOutputFieldNumber,
-                                         onnx::FunctionProto::kNodeFieldNumber,
-                                         onnx::FunctionProto::kOpsetImportFieldNumber}))
+  if (DictionaryAttr rest =
+          messageRest(&context, function,
+                      {onnx::FunctionProto::kInputFieldNumber, onnx::FunctionProto::kOutputFieldNumber,
+                       onnx::FunctionProto::kNodeFieldNumber, onnx::FunctionProto::kOpsetImportFieldNumber}))
     info.set("rest", rest);
   auto op = FunctionOp::create(b, b.getUnknownLoc(), info.getDictionary(&context));
   Block &block = op.getBody().emplaceBlock();
@@ -275,7 +275,8 @@ LogicalResult Importer::importInitializers(const onnx::GraphProto &graph, Scope 
     auto tensor = tensors.read(proto, /*dropName=*/true);
     if (!tensor)
       return error() << llvm::toString(tensor.takeError());
-    if (auto input = scope.values.find(proto.name()); input != scope.values.end() && isa<BlockArgument>(input->second)) {
+    if (auto input = scope.values.find(proto.name());
+        input != scope.values.end() && isa<BlockArgument>(input->second)) {
       defaults[proto.name()] = *tensor;
       continue;
     }
@@ -369,11 +370,11 @@ LogicalResult Importer::importGraph(const onnx::GraphProto &graph, Region &regio
       order.push_back(proto.name());
     info.set("initializer_order", stringArray(&context, order));
   }
-  if (DictionaryAttr rest = messageRest(&context, graph,
-                                        {onnx::GraphProto::kNodeFieldNumber, onnx::GraphProto::kInitializerFieldNumber,
-                                         onnx::GraphProto::kSparseInitializerFieldNumber,
-                                         onnx::GraphProto::kInputFieldNumber, onnx::GraphProto::kOutputFieldNumber,
-                                         onnx::GraphProto::kValueInfoFieldNumber}))
+  if (DictionaryAttr rest =
+          messageRest(&context, graph,
+                      {onnx::GraphProto::kNodeFieldNumber, onnx::GraphProto::kInitializerFieldNumber,
+                       onnx::GraphProto::kSparseInitializerFieldNumber, onnx::GraphProto::kInputFieldNumber,
+                       onnx::GraphProto::kOutputFieldNumber, onnx::GraphProto::kValueInfoFieldNumber}))
     info.set("rest", rest);
   if (isMain) {
     setGraphInfo(region, info.getDictionary(&context));
@@ -471,16 +472,17 @@ Operation *Importer::importNode(const onnx::NodeProto &node, ArrayRef<Value> ope
   state.addOperands(operands);
   if (name->getStringRef() == train::UnscaleOp::getOperationName())
     for (Value &operand : MutableArrayRef(state.operands).drop_back())
-      operand = train::MarkScaledOp::create(b, state.location, train::ScaledType::get(&context, operand.getType()), operand)
-                    .getResult(0);
+      operand =
+          train::MarkScaledOp::create(b, state.location, train::ScaledType::get(&context, operand.getType()), operand)
+              .getResult(0);
 
   SmallVector<StringRef> outputs, order;
   for (const std::string &output : node.output()) {
     outputs.push_back(output);
     auto type = declared.find(output);
-    state.addTypes(output.empty()             ? Type(AbsentType::get(&context))
-                   : type != declared.end()   ? type->second
-                                              : Type(UnknownType::get(&context)));
+    state.addTypes(output.empty()           ? Type(AbsentType::get(&context))
+                   : type != declared.end() ? type->second
+                                            : Type(UnknownType::get(&context)));
   }
   state.addAttribute("onnx.outputs", stringArray(&context, outputs));
   if (node.has_name())
@@ -517,8 +519,8 @@ Operation *Importer::importNode(const onnx::NodeProto &node, ArrayRef<Value> ope
   if (!graphs.empty())
     state.addAttribute("onnx.graphs", b.getArrayAttr(graphs));
 
-  SmallVector<int> known = {onnx::NodeProto::kInputFieldNumber,     onnx::NodeProto::kOutputFieldNumber,
-                            onnx::NodeProto::kNameFieldNumber,      onnx::NodeProto::kOpTypeFieldNumber,
+  SmallVector<int> known = {onnx::NodeProto::kInputFieldNumber, onnx::NodeProto::kOutputFieldNumber,
+                            onnx::NodeProto::kNameFieldNumber, onnx::NodeProto::kOpTypeFieldNumber,
                             onnx::NodeProto::kAttributeFieldNumber};
   if (!node.overload().empty())
     known.push_back(onnx::NodeProto::kOverloadFieldNumber);

@@ -82,7 +82,8 @@ static Error writeAll(int descriptor, const std::string &path, const char *data,
   constexpr size_t kChunk = 16 << 20, kPage = 4096;
   while (size) {
     size_t chunk = std::min(size, kChunk);
-    // Much of what is written is a mapped file: map a chunk at once instead of a page fault each 64 KiB. Failing is fine.
+    // Much of what is written is a mapped file: map a chunk at once instead of a page fault each 64 KiB. Failing is
+    // fine.
     uintptr_t first = reinterpret_cast<uintptr_t>(data) & ~(kPage - 1);
     ::madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(data) + chunk - first, MADV_POPULATE_READ);
     ssize_t done = ::write(descriptor, data, chunk);

@@ -76,8 +76,8 @@ Expected<ArrayRef<char>> TensorReader::external(const onnx::TensorProto &proto, 
   }
   uint64_t size = file->bytes().size();
   if (offset > size || length > size - offset)
-    return tensorError(proto, "external data at offset ", offset, " with ", length, " bytes reaches beyond the end of '",
-                       location, "' (", size, " bytes)");
+    return tensorError(proto, "external data at offset ", offset, " with ", length,
+                       " bytes reaches beyond the end of '", location, "' (", size, " bytes)");
   owner = file;
   return file->bytes().slice(offset, length);
 }

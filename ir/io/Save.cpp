@@ -14,7 +14,7 @@ namespace recast::io {
 namespace {
 
 constexpr uint64_t kProtobufLimit = (uint64_t(1) << 31) - (64 << 20); // with room for the graph itself
-constexpr uint64_t kAlignment = 4096;                                  // of tensors in a data file, for mapping
+constexpr uint64_t kAlignment = 4096;                                 // of tensors in a data file, for mapping
 
 fs::path folderOf(const std::string &path) {
   fs::path folder = path == "-" ? fs::path() : fs::path(path).parent_path();

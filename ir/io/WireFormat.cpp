@@ -12,16 +12,22 @@ enum class Message { Model, Graph, Node, Attribute, Tensor, SparseTensor, Functi
 Message childOf(Message message, uint32_t field) {
   switch (message) {
   case Message::Model:
-    return field == 7 ? Message::Graph : field == 20 ? Message::Training : field == 25 ? Message::Function : Message::Other;
+    return field == 7    ? Message::Graph
+           : field == 20 ? Message::Training
+           : field == 25 ? Message::Function
+                         : Message::Other;
   case Message::Graph:
-    return field == 1 ? Message::Node : field == 5 ? Message::Tensor : field == 15 ? Message::SparseTensor : Message::Other;
+    return field == 1    ? Message::Node
+           : field == 5  ? Message::Tensor
+           : field == 15 ? Message::SparseTensor
+                         : Message::Other;
   case Message::Node:
     return field == 5 ? Message::Attribute : Message::Other;
   case Message::Attribute:
-    return field == 5 || field == 10                ? Message::Tensor
-           : field == 6 || field == 11              ? Message::Graph
-           : field == 22 || field == 23             ? Message::SparseTensor
-                                                    : Message::Other;
+    return field == 5 || field == 10    ? Message::Tensor
+           : field == 6 || field == 11  ? Message::Graph
+           : field == 22 || field == 23 ? Message::SparseTensor
+                                        : Message::Other;
   case Message::SparseTensor:
     return field == 1 || field == 2 ? Message::Tensor : Message::Other;
   case Message::Function:

@@ -1,5 +1,5 @@
-// Large tensors stay out of protobuf: before parsing, the raw_data of a model is replaced by short tokens that say where
-// the bytes are; after serialising, tokens are replaced by bytes. Works on the wire format
+// Large tensors stay out of protobuf: before parsing, the raw_data of a model is replaced by short tokens that say
+// where the bytes are; after serialising, tokens are replaced by bytes. Works on the wire format
 // (https://protobuf.dev/programming-guides/encoding) of ModelProto and every message below it.
 #pragma once
 #include "ir/io/MappedFile.h"

@@ -202,8 +202,8 @@ Attribute fieldValue(Builder &b, const Message &message, const FieldDescriptor *
     return b.getStringAttr(text);
   }
   case FieldDescriptor::CPPTYPE_MESSAGE: {
-    const Message &child = repeated ? reflection->GetRepeatedMessage(message, field, index)
-                                    : reflection->GetMessage(message, field);
+    const Message &child =
+        repeated ? reflection->GetRepeatedMessage(message, field, index) : reflection->GetMessage(message, field);
     DictionaryAttr rest = messageRest(b.getContext(), child, {});
     return rest ? rest : b.getDictionaryAttr({});
   }

@@ -92,7 +92,9 @@ public:
   mlir::Value reshape(mlir::Value x, mlir::Value shape);
   mlir::Value reshape(mlir::Value x, llvm::ArrayRef<int64_t> shape) { return reshape(x, ints(shape)); }
   mlir::Value reshapeLike(mlir::Value x, mlir::Value like) { return reshape(x, shapeOf(like)); }
-  mlir::Value transpose(mlir::Value x, llvm::ArrayRef<int64_t> perm) { return node("Transpose", {x}, attr("perm", perm)); }
+  mlir::Value transpose(mlir::Value x, llvm::ArrayRef<int64_t> perm) {
+    return node("Transpose", {x}, attr("perm", perm));
+  }
   /// Swaps the last two axes.
   mlir::Value matrixTranspose(mlir::Value x);
   mlir::Value unsqueeze(mlir::Value x, llvm::ArrayRef<int64_t> axes);
@@ -107,7 +109,9 @@ public:
 
   // --- Reductions: `op` is "ReduceSum", "ReduceMax", ...; no axes means all. ---
   mlir::Value reduce(llvm::StringRef op, mlir::Value x, llvm::ArrayRef<int64_t> axes, bool keepDims);
-  mlir::Value sum(mlir::Value x, llvm::ArrayRef<int64_t> axes, bool keepDims) { return reduce("ReduceSum", x, axes, keepDims); }
+  mlir::Value sum(mlir::Value x, llvm::ArrayRef<int64_t> axes, bool keepDims) {
+    return reduce("ReduceSum", x, axes, keepDims);
+  }
 
 private:
   mlir::Block *block; ///< Of the graph or function: constants go to its start.

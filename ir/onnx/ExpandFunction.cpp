@@ -95,9 +95,8 @@ LogicalResult expandFunctionBody(Node node, NodeBuilder &b, SmallVectorImpl<Valu
         continue; // optional, and not given
       if (source->type() == onnx::AttributeProto::GRAPH)
         return node->emitError() << "node " << node.describe() << ": its function body has control flow";
-      Attribute value = attrFromOnnx(b.context(), *source, [&](const onnx::TensorProto &tensor) {
-        return tensorFrom(b.context(), tensor);
-      });
+      Attribute value = attrFromOnnx(b.context(), *source,
+                                     [&](const onnx::TensorProto &tensor) { return tensorFrom(b.context(), tensor); });
       attrs.push_back(b.rewriter().getNamedAttr(attribute.name(), value));
     }
     Operation *op = b.node(inner.op_type(), inputs, static_cast<unsigned>(inner.output_size()), attrs);

@@ -51,7 +51,8 @@ LogicalResult inlineFunction(Node call, NodeBuilder &b, SmallVectorImpl<Value> &
   if (int64_t own = opsetVersion(&function.getBody().front().front(), ""); own != 0 && own != b.opset())
     for (Operation &op : function.getBody().front())
       if (Node node(&op); isNode(&op) && node.domain().empty()) {
-        const onnx::OpSchema *there = onnx::OpSchemaRegistry::Schema(node.opType().str(), static_cast<int>(b.opset()), "");
+        const onnx::OpSchema *there =
+            onnx::OpSchemaRegistry::Schema(node.opType().str(), static_cast<int>(b.opset()), "");
         const onnx::OpSchema *here = node.schema();
         if (here && (!there || there->SinceVersion() != here->SinceVersion()))
           return call->emitError() << "node " << call.describe() << ": the function uses " << node.opType() << "-"

@@ -136,15 +136,13 @@ StringRef nameOf(Value value) {
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     DictionaryAttr info = graphInfo(*argument.getOwner()->getParent());
     auto names = info ? info.getAs<ArrayAttr>("inputs") : ArrayAttr();
-    return names && argument.getArgNumber() < names.size()
-               ? cast<StringAttr>(names[argument.getArgNumber()]).getValue()
-               : StringRef();
+    return names && argument.getArgNumber() < names.size() ? cast<StringAttr>(names[argument.getArgNumber()]).getValue()
+                                                           : StringRef();
   }
   auto result = cast<OpResult>(value);
   auto names = result.getOwner()->getAttrOfType<ArrayAttr>("onnx.outputs");
-  return names && result.getResultNumber() < names.size()
-             ? cast<StringAttr>(names[result.getResultNumber()]).getValue()
-             : StringRef();
+  return names && result.getResultNumber() < names.size() ? cast<StringAttr>(names[result.getResultNumber()]).getValue()
+                                                          : StringRef();
 }
 
 void setName(Value value, StringRef name) {

@@ -71,7 +71,8 @@ mlir::ArrayAttr stringArray(mlir::MLIRContext *context, llvm::ArrayRef<llvm::Str
 
 /// The only onnx.graph of a module; null if there is none.
 GraphOp mainGraph(mlir::ModuleOp module);
-/// Drops what the file said about types (value_info, declared types of outputs): for passes that change types or values.
+/// Drops what the file said about types (value_info, declared types of outputs): for passes that change types or
+/// values.
 void forgetDeclaredTypes(GraphOp graph);
 
 /// metadata_props of the model.

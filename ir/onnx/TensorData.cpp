@@ -48,8 +48,9 @@ TensorAttr viewTensor(RankedTensorType type, ArrayRef<char> bytes, std::shared_p
                       DictionaryAttr extra, StringRef key) {
   if (fitsInline(type))
     return inlineTensor(type, bytes, extra);
-  AsmResourceBlob blob(bytes, /*dataAlignment=*/1, [owner = std::move(owner)](void *, size_t, size_t) {},
-                       /*dataIsMutable=*/false);
+  AsmResourceBlob blob(
+      bytes, /*dataAlignment=*/1, [owner = std::move(owner)](void *, size_t, size_t) {},
+      /*dataIsMutable=*/false);
   return resourceTensor(type, std::move(blob), extra, key);
 }
 

@@ -8,7 +8,8 @@
 
 namespace recast::onnx_ir {
 
-/// Tensors of up to this many elements are kept in the attribute itself and print as numbers; larger ones are resources.
+/// Tensors of up to this many elements are kept in the attribute itself and print as numbers; larger ones are
+/// resources.
 inline constexpr int64_t kInlineElems = 64;
 
 /// The bytes as raw_data holds them (little endian, dense). Possibly unaligned: a view into a mapped file. Empty for

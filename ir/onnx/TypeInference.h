@@ -6,8 +6,8 @@
 
 namespace recast::onnx_ir {
 
-/// Infers result types one operation at a time, in order, and carries integer values that are known in part (shapes with
-/// symbols) from operation to operation, as the ONNX library's data propagation does.
+/// Infers result types one operation at a time, in order, and carries integer values that are known in part (shapes
+/// with symbols) from operation to operation, as the ONNX library's data propagation does.
 class TypeInference {
 public:
   TypeInference();
@@ -21,7 +21,8 @@ public:
   /// Must be called before an operation that was inferred is erased.
   void forget(mlir::Operation *op);
 
-  /// The elements of an integer vector or scalar as far as they are known: a value or a symbol each. Null if nothing is.
+  /// The elements of an integer vector or scalar as far as they are known: a value or a symbol each. Null if nothing
+  /// is.
   const onnx::TensorShapeProto *knownInts(mlir::Value value);
 
 private:

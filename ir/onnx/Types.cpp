@@ -136,8 +136,9 @@ Type typeFromOnnx(MLIRContext *context, const onnx::TypeProto &proto) {
     return UnknownType::get(context);
   Type element = proto.has_tensor_type() ? elementTypeFromOnnx(context, proto.tensor_type().elem_type()) : Type();
   if (!element)
-    return proto.has_tensor_type() ? Type(UnknownType::get(context))
-                                   : Type(OpaqueType::get(context, StringAttr::get(context, proto.SerializeAsString())));
+    return proto.has_tensor_type()
+               ? Type(UnknownType::get(context))
+               : Type(OpaqueType::get(context, StringAttr::get(context, proto.SerializeAsString())));
   if (!proto.tensor_type().has_shape())
     return UnrankedTensorType::get(element);
   SmallVector<int64_t> dims;

@@ -14,7 +14,8 @@ llvm::StringRef dataTypeName(int dataType);
 /// Bits of one element in raw_data; 0 for strings.
 unsigned storageBits(mlir::Type elementType);
 
-/// Tensor types become tensor types (symbols in the encoding), every other kind !onnx.opaque, an empty one !onnx.unknown.
+/// Tensor types become tensor types (symbols in the encoding), every other kind !onnx.opaque, an empty one
+/// !onnx.unknown.
 mlir::Type typeFromOnnx(mlir::MLIRContext *context, const onnx::TypeProto &proto);
 /// The reverse. An unknown type leaves `proto` empty.
 void typeToOnnx(mlir::Type type, onnx::TypeProto &proto);

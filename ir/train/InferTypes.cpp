@@ -129,7 +129,8 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
 LogicalResult verifyOp(Operation *op) {
   for (auto [i, type] : llvm::enumerate(op->getOperandTypes()))
     if (isa<ScaledType>(type) && !isa<UnscaleOp>(op))
-      return op->emitOpError() << "operand " << i << " is a gradient that still carries the loss scale: unscale it first";
+      return op->emitOpError() << "operand " << i
+                               << " is a gradient that still carries the loss scale: unscale it first";
   if (auto unscale = dyn_cast<UnscaleOp>(op)) {
     for (auto [i, type] : llvm::enumerate(op->getOperands().drop_back().getTypes()))
       if (!isa<ScaledType>(type))

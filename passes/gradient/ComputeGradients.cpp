@@ -1,7 +1,7 @@
+#include "ir/onnx/Node.h"
 #include "passes/Passes.h"
 #include "passes/gradient/Gradient.h"
 #include "passes/step/StepInfo.h"
-#include "ir/onnx/Node.h"
 
 namespace recast {
 #define GEN_PASS_DEF_COMPUTEGRADIENTS

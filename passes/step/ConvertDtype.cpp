@@ -3,8 +3,8 @@
 #include "ir/onnx/RotaryTable.h"
 #include "ir/onnx/TensorData.h"
 #include "ir/onnx/TypeInference.h"
-#include "passes/Passes.h"
 #include "mlir/IR/Builders.h"
+#include "passes/Passes.h"
 
 namespace recast {
 #define GEN_PASS_DEF_CONVERTDTYPE
@@ -38,7 +38,8 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     if (auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults")) {
       SmallVector<Attribute> converted;
       for (Attribute value : defaults)
-        converted.push_back(isa<TensorAttr>(value) ? Attribute(convert(cast<TensorAttr>(value), Widen::Exactly)) : value);
+        converted.push_back(isa<TensorAttr>(value) ? Attribute(convert(cast<TensorAttr>(value), Widen::Exactly))
+                                                   : value);
       graph.setInfoAttr(withEntry(graph.getInfo(), "defaults", b.getArrayAttr(converted)));
     }
     getOperation()->walk([&](Operation *op) { convertOperation(op, b); });

@@ -59,17 +59,19 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     auto zeros = [&](StringRef suffix) { return s.addZeros(name + "." + suffix.str(), type); };
     if (optimizer == "sgd") {
       Value buffer = momentum != 0 ? zeros("momentum") : Value();
-      Operation *op = s.b.node("train.sgd",
-                               {skip, parameter, gradient, buffer, step, lr, number(momentum), number(0), number(decay)},
-                               buffer ? 2 : 1, s.b.attr("nesterov", static_cast<int64_t>(nesterov)));
+      Operation *op = s.b.node(
+          "train.sgd", {skip, parameter, gradient, buffer, step, lr, number(momentum), number(0), number(decay)},
+          buffer ? 2 : 1, s.b.attr("nesterov", static_cast<int64_t>(nesterov)));
       s.update(parameter, op->getResult(0));
       if (buffer)
         s.update(buffer, op->getResult(1));
       return;
     }
     Value first = zeros("exp_avg"), second = zeros("exp_avg_sq");
-    Operation *op = s.b.node("train." + optimizer, {skip, parameter, gradient, first, second, step, lr, number(beta1),
-                                                    number(beta2), number(eps), number(decay)}, 3);
+    Operation *op = s.b.node(
+        "train." + optimizer,
+        {skip, parameter, gradient, first, second, step, lr, number(beta1), number(beta2), number(eps), number(decay)},
+        3);
     s.update(parameter, op->getResult(0));
     s.update(first, op->getResult(1));
     s.update(second, op->getResult(2));

@@ -1,8 +1,8 @@
 #include "ir/onnx/Node.h"
 #include "ir/onnx/TypeInference.h"
+#include "mlir/IR/Builders.h"
 #include "passes/Passes.h"
 #include "passes/gradient/Gradient.h"
-#include "mlir/IR/Builders.h"
 
 namespace recast {
 #define GEN_PASS_DEF_PREPARETRAINING

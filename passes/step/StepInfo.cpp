@@ -84,7 +84,9 @@ Value StepGraph::find(StringRef name) {
   return known == index.end() ? Value() : known->second;
 }
 
-SmallVector<Value> StepGraph::outputs() { return llvm::to_vector(graph.getBody().front().getTerminator()->getOperands()); }
+SmallVector<Value> StepGraph::outputs() {
+  return llvm::to_vector(graph.getBody().front().getTerminator()->getOperands());
+}
 
 void StepGraph::setOutputs(ArrayRef<Value> values) { graph.getBody().front().getTerminator()->setOperands(values); }
 

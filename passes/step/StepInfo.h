@@ -11,10 +11,10 @@ struct StepInfo {
   std::string objective; ///< Value that the backward starts from: the loss, or the scaled loss.
   std::string lossScale; ///< State input; empty without loss scaling.
   std::string foundInf;  ///< Value that is true where the step must be skipped; empty before the check exists.
-  std::vector<std::string> parameters;                      ///< In the graph's order.
-  std::vector<std::string> gradients;                       ///< Graph outputs, one a parameter.
-  std::vector<std::pair<std::string, std::string>> state;   ///< State input and the value that it becomes.
-  std::vector<std::string> metrics;                         ///< Values to show after every step.
+  std::vector<std::string> parameters;                    ///< In the graph's order.
+  std::vector<std::string> gradients;                     ///< Graph outputs, one a parameter.
+  std::vector<std::pair<std::string, std::string>> state; ///< State input and the value that it becomes.
+  std::vector<std::string> metrics;                       ///< Values to show after every step.
 
   static StepInfo of(onnx_ir::GraphOp graph);
   void store(onnx_ir::GraphOp graph) const;

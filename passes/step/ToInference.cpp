@@ -63,9 +63,7 @@ struct ToInferencePass : impl::ToInferenceBase<ToInferencePass> {
   }
 
   // The input; masks are read by gradients only, which are not here.
-  static void inferenceDropout(Operation *op) {
-    op->getResult(0).replaceAllUsesWith(op->getOperand(0));
-  }
+  static void inferenceDropout(Operation *op) { op->getResult(0).replaceAllUsesWith(op->getOperand(0)); }
 
   static void dropUnused(GraphOp graph) {
     Block &block = graph.getBody().front();

@@ -20,10 +20,11 @@ struct UpdateLossScalePass : impl::UpdateLossScaleBase<UpdateLossScalePass> {
     Type f32 = Float32Type::get(context), f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
     Value scale = s.find(s.info.lossScale);
     Value goodSteps = s.addState(s.info.lossScale + ".good_steps", splatTensor(RankedTensorType::get({}, i64), 0));
-    Operation *op = s.b.node("train.update_loss_scale",
-                             {s.find(s.info.foundInf), scale, goodSteps, s.b.scalar(f64, growth), s.b.scalar(f64, backoff),
-                              s.b.intScalar(interval), s.b.scalar(f32, min), s.b.scalar(f32, max)},
-                             2);
+    Operation *op =
+        s.b.node("train.update_loss_scale",
+                 {s.find(s.info.foundInf), scale, goodSteps, s.b.scalar(f64, growth), s.b.scalar(f64, backoff),
+                  s.b.intScalar(interval), s.b.scalar(f32, min), s.b.scalar(f32, max)},
+                 2);
     s.update(scale, op->getResult(0));
     s.update(goodSteps, op->getResult(1));
     s.finish();

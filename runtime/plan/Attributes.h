@@ -13,8 +13,8 @@ namespace recast {
 
 class Attributes {
 public:
-  using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<float>,
-                             std::vector<std::string>>;
+  using Value =
+      std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>>;
 
   void set(std::string name, Value value) { values.insert_or_assign(std::move(name), std::move(value)); }
   bool has(std::string_view name) const { return values.find(name) != values.end(); }

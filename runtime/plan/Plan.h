@@ -46,10 +46,10 @@ struct Data {
 struct Plan {
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
-  std::vector<int> inputs;       ///< Buffers with Place::Input, in the graph's order.
-  std::vector<Output> outputs;   ///< In the graph's order.
-  std::map<int, Data> data;      ///< Constant buffers, and the initial values of state buffers.
-  size_t arenaBytes = 0;         ///< The figure that is predicted and allocated.
+  std::vector<int> inputs;                     ///< Buffers with Place::Input, in the graph's order.
+  std::vector<Output> outputs;                 ///< In the graph's order.
+  std::map<int, Data> data;                    ///< Constant buffers, and the initial values of state buffers.
+  size_t arenaBytes = 0;                       ///< The figure that is predicted and allocated.
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
 
   size_t bytesAt(Place place) const;

@@ -99,8 +99,7 @@ auto makeCelu(const StepSpec &spec) {
   };
 }
 auto makeLeakyRelu(const StepSpec &spec) {
-  return
-      [alpha = Param(spec, "alpha", 0.01)](auto x) { return x < 0 ? static_cast<decltype(x)>(alpha.value) * x : x; };
+  return [alpha = Param(spec, "alpha", 0.01)](auto x) { return x < 0 ? static_cast<decltype(x)>(alpha.value) * x : x; };
 }
 auto makeThresholdedRelu(const StepSpec &spec) {
   return [alpha = Param(spec, "alpha", 1)](auto x) {

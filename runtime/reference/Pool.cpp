@@ -163,9 +163,7 @@ private:
 int64_t planesOf(const TensorType &type) { return type.dims[0] * type.dims[1]; }
 
 /// The norm's p: an integer attribute since version 2, a float before.
-double normOf(const StepSpec &spec) {
-  return spec.attrs.getFloat("p", static_cast<double>(spec.attrs.getInt("p", 2)));
-}
+double normOf(const StepSpec &spec) { return spec.attrs.getFloat("p", static_cast<double>(spec.attrs.getInt("p", 2))); }
 
 double power(double x, double p) { return p == 2 ? x * x : p == 1 ? std::fabs(x) : std::pow(std::fabs(x), p); }
 double root(double x, double p) { return p == 2 ? std::sqrt(x) : p == 1 ? x : std::pow(x, 1 / p); }

@@ -42,8 +42,8 @@ inline int fail(llvm::StringRef tool, const llvm::Twine &text, int code = kFaile
   std::_Exit(code);
 }
 
-/// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` shows the options of
-/// `category` and ends with the example. `example` must outlive the program's options: a literal.
+/// Parses the command line; wrong usage prints an error and gives false (exit with kUsage). `--help` shows the options
+/// of `category` and ends with the example. `example` must outlive the program's options: a literal.
 inline bool parseCommandLine(int argc, char **argv, llvm::cl::OptionCategory &category, llvm::StringRef overview,
                              llvm::StringLiteral example) {
   llvm::cl::HideUnrelatedOptions(category);

@@ -10,8 +10,8 @@ namespace recast::inspect {
 llvm::json::Object summarize(mlir::ModuleOp module);
 void printSummary(const llvm::json::Object &summary, llvm::raw_ostream &out);
 
-/// {"trainable": [{"name", "shape", "reason"}], "frozen": [...], "blocked": [...]}: what --train and --freeze would give.
-/// `blocked` lists nodes between parameters and the loss that cannot be differentiated.
+/// {"trainable": [{"name", "shape", "reason"}], "frozen": [...], "blocked": [...]}: what --train and --freeze would
+/// give. `blocked` lists nodes between parameters and the loss that cannot be differentiated.
 mlir::FailureOr<llvm::json::Object> explainTrainable(mlir::ModuleOp module, llvm::StringRef loss,
                                                      const gradient::TrainableOptions &options);
 void printTrainable(const llvm::json::Object &facts, llvm::raw_ostream &out);

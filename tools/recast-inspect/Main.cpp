@@ -1,10 +1,10 @@
 // recast-inspect: explains a model. Flags and options only.
 #include "ir/io/Load.h"
 #include "ir/io/MappedFile.h"
+#include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-inspect/Inspect.h"
-#include "mlir/Pass/PassManager.h"
 
 using namespace recast;
 namespace cl = llvm::cl;
@@ -19,7 +19,8 @@ cl::opt<bool> trainable("trainable", cl::desc("What would be trained, and why"),
 cl::opt<std::string> loss("loss", cl::desc("Output that is the loss"), cl::value_desc("NAME"), cl::cat(category));
 cl::list<std::string> trainGlobs("train", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
 cl::list<std::string> freezeGlobs("freeze", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
-cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"), cl::cat(category));
+cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
+                           cl::cat(category));
 cl::opt<bool> allowUnknown("allow-unknown", cl::desc("As for recast-opt"), cl::cat(category));
 cl::opt<std::string> json("json", cl::desc("Write the facts as JSON (- for stdout) instead of text"),
                           cl::value_desc("FILE"), cl::cat(category));
@@ -56,7 +57,8 @@ int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Objec
 } // namespace
 
 int main(int argc, char **argv) {
-  if (!tools::parseCommandLine(argc, argv, category, "Explains an ONNX model: what it holds, what would be trained, in which order",
+  if (!tools::parseCommandLine(argc, argv, category,
+                               "Explains an ONNX model: what it holds, what would be trained, in which order",
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   if (order && trainable)
@@ -69,7 +71,8 @@ int main(int argc, char **argv) {
   if (!module || mlir::failed(bindDimensions(*module)))
     return tools::kFailed;
   if (trainable) {
-    auto facts = inspect::explainTrainable(*module, loss, {{trainGlobs.begin(), trainGlobs.end()}, {freezeGlobs.begin(), freezeGlobs.end()}});
+    auto facts = inspect::explainTrainable(
+        *module, loss, {{trainGlobs.begin(), trainGlobs.end()}, {freezeGlobs.begin(), freezeGlobs.end()}});
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printTrainable);
   }
   if (order) {

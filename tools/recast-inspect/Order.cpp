@@ -52,20 +52,23 @@ FailureOr<llvm::json::Object> explainOrder(ModuleOp module) {
     if (isa<train::UnscaleOp>(op))
       for (Operation *user : op.getOperands().back().getUsers())
         if (!isa<train::UnscaleOp, train::UpdateLossScaleOp, ReturnOp>(user) && !Node(user).is("Identity"))
-          loss.push_back(("'" + nameOf(op.getOperands().back()) + "' enters the backward at " + Node(user).describe()).str());
+          loss.push_back(
+              ("'" + nameOf(op.getOperands().back()) + "' enters the backward at " + Node(user).describe()).str());
     if (!isUpdate(&op))
       continue;
     bool isScaled = false, isChecked = false;
     std::vector<std::string> chain = chainOf(&op, isScaled, isChecked);
     std::string name = nameOf(op.getOperand(1)).str();
     if (!isChecked)
-      problems.push_back("the gradient of '" + name + "' does not pass the overflow check that decides about its update");
+      problems.push_back("the gradient of '" + name +
+                         "' does not pass the overflow check that decides about its update");
     if (!loss.empty() && !isScaled)
       problems.push_back("the loss is scaled, and the gradient of '" + name + "' is not unscaled");
     parameters.push_back(llvm::json::Object{{"name", name}, {"chain", llvm::json::Array(chain)}});
   }
   if (parameters.empty())
-    return module.emitError() << "the model updates no parameter: --order is about step models (recast-opt MODEL -o step.onnx)";
+    return module.emitError()
+           << "the model updates no parameter: --order is about step models (recast-opt MODEL -o step.onnx)";
   return llvm::json::Object{
       {"loss", std::move(loss)}, {"parameters", std::move(parameters)}, {"problems", std::move(problems)}};
 }

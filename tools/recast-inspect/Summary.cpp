@@ -104,13 +104,14 @@ llvm::json::Object summarize(ModuleOp module) {
       object[key] = count;
     return object;
   };
-  llvm::json::Object facts{{"inputs", std::move(inputs)},
-                           {"outputs", std::move(outputs)},
-                           {"state", std::move(stateInputs)},
-                           {"initializers", llvm::json::Object{{"tensors", tensors}, {"elements", elements}, {"bytes", bytes}}},
-                           {"operators", counts(operators)},
-                           {"value_types", counts(dtypes)},
-                           {"opset", opsetVersion(graph, "")}};
+  llvm::json::Object facts{
+      {"inputs", std::move(inputs)},
+      {"outputs", std::move(outputs)},
+      {"state", std::move(stateInputs)},
+      {"initializers", llvm::json::Object{{"tensors", tensors}, {"elements", elements}, {"bytes", bytes}}},
+      {"operators", counts(operators)},
+      {"value_types", counts(dtypes)},
+      {"opset", opsetVersion(graph, "")}};
   if (flopsKnown)
     facts["product_flops"] = flops;
   return facts;

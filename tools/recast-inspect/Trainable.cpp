@@ -55,7 +55,8 @@ void printTrainable(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   if (const llvm::json::Array &blocked = *facts.getArray("blocked"); !blocked.empty()) {
     out << "Cannot be differentiated (" << blocked.size() << ")\n";
     for (const llvm::json::Value &value : blocked)
-      out << "  " << *value.getAsObject()->getString("node") << ": " << *value.getAsObject()->getString("reason") << '\n';
+      out << "  " << *value.getAsObject()->getString("node") << ": " << *value.getAsObject()->getString("reason")
+          << '\n';
   }
 }
 

@@ -1,15 +1,15 @@
 // recast-opt: rewrites a model. Flags and options only; the work is in the libraries.
 #include "ir/io/Load.h"
 #include "ir/io/Save.h"
-#include "passes/Passes.h"
-#include "passes/Pipelines.h"
-#include "tools/common/Diagnostics.h"
-#include "tools/recast-opt/ApplyState.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Support/Timing.h"
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
+#include "tools/common/Diagnostics.h"
+#include "tools/recast-opt/ApplyState.h"
 
 using namespace recast;
 namespace cl = llvm::cl;
@@ -25,7 +25,8 @@ template <typename T> struct Flag : cl::opt<T> {
 };
 struct Globs : cl::list<std::string> {
   Globs(llvm::StringRef name, llvm::StringRef text)
-      : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc("GLOB,..."), cl::cat(category)) {}
+      : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc("GLOB,..."), cl::cat(category)) {
+  }
 };
 
 cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
@@ -38,9 +39,11 @@ Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");
 cl::list<std::string> paddingIndex(
     "padding-index", cl::CommaSeparated, cl::value_desc("GLOB=N"), cl::cat(category),
-    cl::desc("Row N of embedding tables that look-ups give no gradient (PyTorch's padding_idx, which ONNX does not keep)"));
+    cl::desc(
+        "Row N of embedding tables that look-ups give no gradient (PyTorch's padding_idx, which ONNX does not keep)"));
 Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
-cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"), cl::cat(category));
+cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
+                           cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
 Flag<std::string> precision("precision", "f32, bf16 or f16", "f32");
 Flag<std::string> policy("policy", "YAML rules that go before the preset's", "", cl::value_desc("FILE"));
@@ -151,9 +154,9 @@ int main(int argc, char **argv) {
   mlir::registerDefaultTimingManagerCLOptions();
   mlir::registerAsmPrinterCLOptions();
   mlir::PassPipelineCLParser pipeline("run-pass", "Passes to run, in order, instead of those that --emit asks for");
-  if (!tools::parseCommandLine(argc, argv, category,
-                               "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
-                               "\nEXAMPLE:\n  recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx\n"))
+  if (!tools::parseCommandLine(
+          argc, argv, category, "Rewrites an ONNX model: builds the training step, its gradients, casts, loss scale",
+          "\nEXAMPLE:\n  recast-opt model.onnx --precision=bf16 --clip-grad-norm=1 -o step.onnx\n"))
     return tools::kUsage;
   PipelineOptions options;
   if (std::string problem = readOptions(options); !problem.empty())

@@ -73,7 +73,8 @@ std::string roundTrip(const std::string &model, size_t &tokens) {
 }
 
 TEST(WireFormat, RoundTripKeepsEveryByte) {
-  // 28 is the length of a token: such data must be replaced too. 70,000 needs a longer length field in each message above.
+  // 28 is the length of a token: such data must be replaced too. 70,000 needs a longer length field in each message
+  // above.
   onnx::ModelProto model = makeModel({0, 1, 28, 256, 257, 4000, 70000});
   size_t tokens = 0;
   std::string back = roundTrip(model.SerializeAsString(), tokens);
