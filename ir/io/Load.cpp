@@ -35,7 +35,8 @@ Format formatOf(StringRef path, ArrayRef<char> bytes) {
 
 } // namespace
 
-OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, const LoadOptions &options) {
+OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, const LoadOptions &options,
+                                std::shared_ptr<MappedFile> *source) {
   context.loadDialect<onnx_ir::ONNXDialect, train::TrainDialect>();
   std::string shown = path == "-" ? "standard input" : path;
   auto report = [&](const Twine &text) {
@@ -47,6 +48,8 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
     emitError(UnknownLoc::get(&context)) << llvm::toString(file.takeError());
     return nullptr;
   }
+  if (source)
+    *source = *file;
   ArrayRef<char> bytes = (*file)->bytes();
   if (bytes.empty())
     return report("is empty: a model is needed");

@@ -2,6 +2,7 @@
 #pragma once
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
+#include <memory>
 #include <string>
 
 namespace recast::io {
@@ -14,9 +15,13 @@ struct LoadOptions {
 /// Registers the dialects that models need.
 void registerDialects(mlir::DialectRegistry &registry);
 
+class MappedFile;
+
+/// `source`, where asked for, is the file behind the module's weights: for saveModel.
 /// Loads a model; "-" is standard input. Null after an error that was reported through the context's diagnostics: the
 /// text names the file, and the node or tensor at fault.
 mlir::OwningOpRef<mlir::ModuleOp> loadModel(mlir::MLIRContext &context, const std::string &path,
-                                            const LoadOptions &options = {});
+                                            const LoadOptions &options = {},
+                                            std::shared_ptr<MappedFile> *source = nullptr);
 
 } // namespace recast::io

@@ -33,7 +33,7 @@ Expected<std::shared_ptr<MappedFile>> MappedFile::open(const std::string &path) 
     }
     file->view = ArrayRef(static_cast<const char *>(file->mapping), size);
   }
-  ::close(descriptor);
+  file->file = descriptor;
   return file;
 }
 
@@ -52,6 +52,8 @@ Expected<std::shared_ptr<MappedFile>> MappedFile::readStdin() {
 MappedFile::~MappedFile() {
   if (mapping)
     ::munmap(mapping, view.size());
+  if (file >= 0)
+    ::close(file);
 }
 
 Expected<std::unique_ptr<OutputFile>> OutputFile::create(const std::string &path) {
@@ -79,14 +81,9 @@ OutputFile::~OutputFile() {
 }
 
 static Error writeAll(int descriptor, const std::string &path, const char *data, size_t size) {
-  constexpr size_t kChunk = 16 << 20, kPage = 4096;
+  constexpr size_t kChunk = 64 << 20;
   while (size) {
-    size_t chunk = std::min(size, kChunk);
-    // Much of what is written is a mapped file: map a chunk at once instead of a page fault each 64 KiB. Failing is
-    // fine.
-    uintptr_t first = reinterpret_cast<uintptr_t>(data) & ~(kPage - 1);
-    ::madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(data) + chunk - first, MADV_POPULATE_READ);
-    ssize_t done = ::write(descriptor, data, chunk);
+    ssize_t done = ::write(descriptor, data, std::min(size, kChunk));
     if (done < 0 && errno == EINTR)
       continue;
     if (done <= 0)
@@ -114,6 +111,25 @@ Error OutputFile::write(ArrayRef<char> bytes) {
     return error;
   written += bytes.size();
   return writeAll(descriptor, path, bytes.data(), bytes.size());
+}
+
+Error OutputFile::write(ArrayRef<char> bytes, const MappedFile *source) {
+  // Neither page faults nor a copy through this process.
+  bool isView = source && source->descriptor() >= 0 && bytes.begin() >= source->bytes().begin() &&
+                bytes.end() <= source->bytes().end();
+  if (!isView || bytes.size() < (1 << 20))
+    return write(bytes);
+  if (Error error = flush())
+    return error;
+  off_t from = bytes.begin() - source->bytes().begin();
+  while (!bytes.empty()) {
+    ssize_t done = ::copy_file_range(source->descriptor(), &from, descriptor, nullptr, bytes.size(), 0);
+    if (done <= 0)
+      return write(bytes); // pipes, file systems that cannot: the plain way
+    bytes = bytes.drop_front(static_cast<size_t>(done));
+    written += static_cast<uint64_t>(done);
+  }
+  return Error::success();
 }
 
 Error OutputFile::skip(uint64_t bytes) {

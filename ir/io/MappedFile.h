@@ -16,11 +16,14 @@ public:
   static llvm::Expected<std::shared_ptr<MappedFile>> readStdin();
   ~MappedFile();
   llvm::ArrayRef<char> bytes() const { return view; }
+  /// The open file; -1 for standard input.
+  int descriptor() const { return file; }
 
 private:
   MappedFile() = default;
   llvm::ArrayRef<char> view;
   void *mapping = nullptr;
+  int file = -1;
   std::string owned;
 };
 
@@ -31,6 +34,8 @@ public:
   static llvm::Expected<std::unique_ptr<OutputFile>> create(const std::string &path);
   ~OutputFile();
   llvm::Error write(llvm::ArrayRef<char> bytes);
+  /// The same for bytes that may be a view of `source`: those the kernel copies from file to file.
+  llvm::Error write(llvm::ArrayRef<char> bytes, const MappedFile *source);
   llvm::Error write(const std::string &text) { return write(llvm::ArrayRef(text.data(), text.size())); }
   /// Leaves a hole that reads as zeros.
   llvm::Error skip(uint64_t bytes);

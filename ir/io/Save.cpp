@@ -59,7 +59,7 @@ Error copyExternalFiles(const onnx::ModelProto &model, const std::string &source
 }
 
 // Moves every token's data into `<path>.data`; all-zero tensors become holes.
-Error moveToDataFile(ExportedModel &model, const std::string &path) {
+Error moveToDataFile(ExportedModel &model, const std::string &path, const MappedFile *source) {
   std::string dataPath = path + ".data", location = fs::path(dataPath).filename().string();
   auto data = OutputFile::create(dataPath);
   if (!data)
@@ -70,7 +70,7 @@ Error moveToDataFile(ExportedModel &model, const std::string &path) {
       return error;
     uint64_t offset = (*data)->position();
     bool zero = all_of(bytes, [](char c) { return c == 0; });
-    if (Error error = zero ? (*data)->skip(bytes.size()) : (*data)->write(bytes))
+    if (Error error = zero ? (*data)->skip(bytes.size()) : (*data)->write(bytes, source))
       return error;
     holder->clear_raw_data();
     holder->set_data_location(onnx::TensorProto::EXTERNAL);
@@ -103,7 +103,8 @@ Error saveText(mlir::ModuleOp module, const std::string &path) {
   return writeWhole(text + "\n", path);
 }
 
-Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath) {
+Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath,
+                const MappedFile *source) {
   if (StringRef(path).ends_with(".mlir"))
     return saveText(module, path);
   bool isText = StringRef(path).ends_with(".onnxtxt");
@@ -126,7 +127,7 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   if (total > kProtobufLimit) {
     if (path == "-")
       return createStringError("the model exceeds 2 GiB and cannot go to standard output");
-    if (Error error = moveToDataFile(*exported, path))
+    if (Error error = moveToDataFile(*exported, path, source))
       return error;
     exported->tensors.clear();
   }
@@ -136,7 +137,7 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   auto out = OutputFile::create(path);
   if (!out)
     return out.takeError();
-  if (Error error = writeWithTensors(skeleton, exported->tensors, **out))
+  if (Error error = writeWithTensors(skeleton, exported->tensors, **out, source))
     return error;
   return (*out)->commit();
 }

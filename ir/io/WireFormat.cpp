@@ -164,6 +164,7 @@ struct Extractor {
 // Sizes of messages that hold tokens, in the order in which `write` meets them.
 struct Splicer {
   ArrayRef<ArrayRef<char>> tensors;
+  const MappedFile *source;
   std::vector<uint64_t> sizes;
   size_t nextSize = 0;
 
@@ -212,7 +213,7 @@ struct Splicer {
         ArrayRef<char> bytes = tensors[token->first];
         if (Error error = startValue(bytes.size()))
           return error;
-        if (Error error = out.write(bytes))
+        if (Error error = out.write(bytes, source))
           return error;
       } else if (child != Message::Other) {
         Field current = field;
@@ -253,8 +254,9 @@ Expected<std::string> extractTensors(ArrayRef<char> model) {
   return skeleton;
 }
 
-Error writeWithTensors(StringRef skeleton, ArrayRef<ArrayRef<char>> tensors, OutputFile &out) {
-  Splicer splicer{tensors, {}};
+Error writeWithTensors(StringRef skeleton, ArrayRef<ArrayRef<char>> tensors, OutputFile &out,
+                       const MappedFile *source) {
+  Splicer splicer{tensors, source, {}};
   splicer.measure(Message::Model, skeleton.begin(), skeleton.end());
   return splicer.write(Message::Model, skeleton.begin(), skeleton.end(), out);
 }

@@ -27,6 +27,8 @@ inline constexpr size_t kInlineBytes = 256;
 llvm::Expected<std::string> extractTensors(llvm::ArrayRef<char> model);
 
 /// Writes `skeleton`, a serialised ModelProto whose tokens hold (index into `tensors`, 0), with the tensors in place.
-llvm::Error writeWithTensors(llvm::StringRef skeleton, llvm::ArrayRef<llvm::ArrayRef<char>> tensors, OutputFile &out);
+/// Tensors that are views of `source` are copied from file to file.
+llvm::Error writeWithTensors(llvm::StringRef skeleton, llvm::ArrayRef<llvm::ArrayRef<char>> tensors, OutputFile &out,
+                             const MappedFile *source = nullptr);
 
 } // namespace recast::io

@@ -3,25 +3,24 @@
 using namespace mlir;
 namespace recast::onnx_ir {
 
-NameScope::NameScope(Operation *graph) {
-  auto take = [&](Value value) {
-    if (StringRef name = nameOf(value); !name.empty())
-      names.insert(name);
+NameScope::NameScope(Operation *graph) : context(graph->getContext()) {
+  auto take = [&](ArrayAttr list) {
+    if (list)
+      names.insert(list.begin(), list.end());
   };
+  auto outputs = StringAttr::get(context, "onnx.outputs");
   graph->walk([&](Operation *op) {
-    llvm::for_each(op->getResults(), take);
-    for (Region &region : op->getRegions()) {
+    take(op->getAttrOfType<ArrayAttr>(outputs));
+    for (Region &region : op->getRegions())
       if (DictionaryAttr info = graphInfo(region))
         for (StringRef key : {"inputs", "outputs"})
-          for (StringRef name : stringsIn(info, key))
-            names.insert(name);
-    }
+          take(info.getAs<ArrayAttr>(key));
   });
 }
 
 std::string NameScope::unique(StringRef hint) {
   std::string name = hint.str();
-  while (!names.insert(name).second)
+  while (!names.insert(StringAttr::get(context, name)).second)
     name = hint.str() + "_" + std::to_string(++next[hint]);
   return name;
 }

@@ -3,7 +3,7 @@
 #include "ir/onnx/TensorData.h"
 #include "ir/onnx/TypeInference.h"
 #include "mlir/IR/Builders.h"
-#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace recast::onnx_ir {
 
@@ -13,10 +13,11 @@ public:
   explicit NameScope(mlir::Operation *graph);
   /// `hint`, or `hint_1`, `hint_2`, ... where it is taken; taken from now on.
   std::string unique(llvm::StringRef hint);
-  bool taken(llvm::StringRef name) const { return names.contains(name); }
+  bool taken(llvm::StringRef name) const { return names.contains(mlir::StringAttr::get(context, name)); }
 
 private:
-  llvm::StringSet<> names;
+  mlir::MLIRContext *context;
+  llvm::DenseSet<mlir::Attribute> names; ///< Strings as attributes: what the graph holds already, without copies.
   llvm::StringMap<unsigned> next;
 };
 

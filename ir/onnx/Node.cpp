@@ -8,14 +8,16 @@ namespace recast::onnx_ir {
 bool isNode(Operation *op) { return isa<NodeInterface>(op); }
 
 StringRef Node::opType() const {
-  if (auto type = op->getAttrOfType<StringAttr>("onnx.op_type"))
-    return type.getValue();
+  if (isa<NodeGenericOp>(op))
+    if (auto type = op->getAttrOfType<StringAttr>("onnx.op_type"))
+      return type.getValue();
   return op->getName().stripDialect();
 }
 
 StringRef Node::domain() const {
-  if (auto domain = op->getAttrOfType<StringAttr>("onnx.domain"))
-    return normalDomain(domain.getValue());
+  if (isa<NodeGenericOp>(op))
+    if (auto domain = op->getAttrOfType<StringAttr>("onnx.domain"))
+      return normalDomain(domain.getValue());
   return op->getName().getDialectNamespace() == "train" ? "recast" : "";
 }
 

@@ -190,8 +190,46 @@ const onnx::OpSchema *schemaForInference(Node node) {
 
 } // namespace
 
+namespace {
+
+// What inference depends on where no operand's value matters: operator, attributes and operand types, as pointers to
+// uniqued storage. Empty where a value matters (integers may be shapes or axes).
+using InferenceKey = SmallVector<const void *, 12>;
+
+InferenceKey keyOf(Operation *op) {
+  InferenceKey key{op->getName().getAsOpaquePointer(), reinterpret_cast<const void *>(uintptr_t(op->getNumResults()))};
+  if (op->getNumRegions())
+    return {};
+  for (Value operand : op->getOperands()) {
+    auto tensor = dyn_cast<RankedTensorType>(operand.getType());
+    if (!tensor || !isa<FloatType>(tensor.getElementType()))
+      return {};
+    key.push_back(tensor.getAsOpaquePointer());
+  }
+  for (NamedAttribute attr : op->getAttrs())
+    if (StringRef name = attr.getName().strref();
+        !name.starts_with("onnx.") || name == "onnx.op_type" || name == "onnx.domain") {
+      key.push_back(attr.getName().getAsOpaquePointer());
+      key.push_back(attr.getValue().getAsOpaquePointer());
+    }
+  return key;
+}
+
+struct InferenceKeyInfo {
+  static InferenceKey getEmptyKey() { return {}; }
+  static InferenceKey getTombstoneKey() { return {nullptr}; }
+  static unsigned getHashValue(const InferenceKey &key) {
+    return static_cast<unsigned>(llvm::hash_combine_range(key.begin(), key.end()));
+  }
+  static bool isEqual(const InferenceKey &a, const InferenceKey &b) { return a == b; }
+};
+
+} // namespace
+
 struct TypeInference::Impl {
   ShapeData shapes;
+  /// Results of earlier, equal inferences: layers repeat.
+  llvm::DenseMap<InferenceKey, SmallVector<Type, 2>, InferenceKeyInfo> known;
   llvm::StringMap<const onnx::OpSchema *> schemas;
 };
 
@@ -245,6 +283,18 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   if (!hasRule || llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
     return success();
 
+  InferenceKey facets = schema->has_data_propagation_function() ? InferenceKey() : keyOf(op);
+  SmallVector<Type, 2> *memory = facets.empty() ? nullptr : &impl->known[facets];
+  auto assign = [&](Value result, Type inferred) {
+    if (!isAbsent(result))
+      result.setType(fresh && !isUnknown(inferred) ? inferred : merge(inferred, result.getType()));
+  };
+  if (memory && !memory->empty()) {
+    for (auto [result, type] : llvm::zip(op->getResults(), *memory))
+      assign(result, type);
+    return success();
+  }
+
   NodeFacts facts(op);
   Inference context(facts, impl->shapes);
   try {
@@ -256,10 +306,10 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
     return op->emitError() << "node " << node.describe() << ": " << error.what();
   }
   for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs)) {
-    if (isAbsent(result))
-      continue;
     Type inferred = typeFromOnnx(op->getContext(), proto);
-    result.setType(fresh && !isUnknown(inferred) ? inferred : merge(inferred, result.getType()));
+    if (memory)
+      memory->push_back(inferred);
+    assign(result, inferred);
   }
   if (schema->has_data_propagation_function()) {
     for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))

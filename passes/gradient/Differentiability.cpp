@@ -33,14 +33,12 @@ FailureOr<Value> findLoss(GraphOp graph, StringRef name) {
   return scalars.front();
 }
 
-bool carriesGradient(Node node, unsigned i) {
+// True where a gradient flows from the node's outputs to operand `i`; `rule` is the node's.
+static bool carriesGradient(Node node, const Rule *rule, unsigned i) {
   // A value of unknown type may be a float: to pass it over would cut the path without a word.
   if (!node.input(i) || (!isFloatTensor(node.input(i)) && !isUnknown(node.input(i).getType())))
     return false;
-  const Rule *rule = findRule(node);
-  if (!rule)
-    return true;
-  return rule->kind == Kind::Rule && (i >= 64 || (rule->inputs >> i & 1) || rule->inputs == ~0ull);
+  return !rule || (rule->kind == Kind::Rule && (i >= 64 || (rule->inputs >> i & 1) || rule->inputs == ~0ull));
 }
 
 llvm::DenseSet<Value> influencingValues(GraphOp graph, Value loss) {
@@ -49,8 +47,9 @@ llvm::DenseSet<Value> influencingValues(GraphOp graph, Value loss) {
     if (!isNode(&op) || llvm::none_of(op.getResults(), [&](Value v) { return found.contains(v); }))
       continue;
     Node node(&op);
+    const Rule *rule = findRule(node);
     for (unsigned i = 0; i < node.numInputs(); ++i)
-      if (carriesGradient(node, i))
+      if (carriesGradient(node, rule, i))
         found.insert(node.input(i));
     // Bodies may read values of the graph.
     op.walk([&](Operation *inner) {
@@ -69,8 +68,9 @@ llvm::DenseSet<Value> dependentValues(GraphOp graph, ArrayRef<Value> sources) {
       continue;
     Node node(&op);
     bool depends = false;
+    const Rule *rule = findRule(node);
     for (unsigned i = 0; i < node.numInputs() && !depends; ++i)
-      depends = found.contains(op.getOperand(i)) && carriesGradient(node, i);
+      depends = found.contains(op.getOperand(i)) && carriesGradient(node, rule, i);
     if (op.getNumRegions() && !depends)
       op.walk([&](Operation *inner) {
         depends |= llvm::any_of(inner->getOperands(), [&](Value v) { return found.contains(v); });

@@ -18,9 +18,6 @@ llvm::DenseSet<mlir::Value> influencingValues(onnx_ir::GraphOp graph, mlir::Valu
 /// Values that depend on `sources` through operands that carry gradient.
 llvm::DenseSet<mlir::Value> dependentValues(onnx_ir::GraphOp graph, llvm::ArrayRef<mlir::Value> sources);
 
-/// True where a gradient flows from the node's outputs to operand `i`.
-bool carriesGradient(onnx_ir::Node node, unsigned i);
-
 /// One candidate for training, and why it was taken or not.
 struct Choice {
   mlir::Value value; ///< Result of an initializer, or a graph input.

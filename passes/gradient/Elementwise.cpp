@@ -181,6 +181,10 @@ LogicalResult subGrad(RuleContext &c) {
 }
 
 LogicalResult mulGrad(RuleContext &c) {
+  if (c.x(0) == c.x(1)) { // a square: one gradient instead of two that are summed
+    c.add(0, c.b.mul(c.dy(), c.b.mulScalar(c.x(0), 2)));
+    return success();
+  }
   for (unsigned i : {0, 1})
     if (c.needs(i))
       c.addReduced(i, c.b.mul(c.dy(), c.x(1 - i)));

@@ -1,5 +1,6 @@
 #include "runtime/exec/Executor.h"
 #include "runtime/exec/AlignedBuffer.h"
+#include <algorithm>
 #include <cstring>
 
 namespace recast {
@@ -26,6 +27,7 @@ struct Update {
 struct Executor::Impl {
   const Plan &plan;
   AlignedBuffer arena;
+  size_t arenaEnd = 0;              ///< One past the last byte that a step may touch, rounded up to the alignment.
   std::vector<AlignedBuffer> owned; ///< Inputs, state, staging.
   std::vector<TensorRef> tensors;   ///< One per buffer of the plan.
   std::vector<TensorRef> operands;  ///< What the steps' args view.
@@ -34,6 +36,9 @@ struct Executor::Impl {
   std::map<std::string, int, std::less<>> names;
 
   explicit Impl(const Plan &plan) : plan(plan) {}
+  void touch(size_t end) {
+    arenaEnd = std::max(arenaEnd, (end + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
+  }
   Result<std::byte *> allocate(size_t bytes, const std::string &what);
   Status placeBuffers();
   Status prepareSteps(bool referenceOnly);
@@ -58,7 +63,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const Plan &plan, bool refere
 
 const Plan &Executor::plan() const { return impl->plan; }
 TensorRef Executor::tensor(int buffer) const { return impl->tensors[buffer]; }
-size_t Executor::arenaBytes() const { return impl->plan.arenaBytes; }
+size_t Executor::arenaBytes() const { return impl->arenaEnd; }
 
 int Executor::find(std::string_view name) const {
   auto it = impl->names.find(name);
@@ -110,6 +115,7 @@ Status Executor::Impl::placeBuffers() {
       if (buffer.offset > plan.arenaBytes || bytes > plan.arenaBytes - buffer.offset)
         return Status::error("the plan is damaged: buffer '" + buffer.name + "' ends beyond the arena");
       tensor.data = arena.data() + buffer.offset;
+      touch(buffer.offset + bytes);
       break;
     case Place::Constant:
       if (data == plan.data.end())
@@ -166,6 +172,7 @@ Status Executor::Impl::prepareSteps(bool referenceOnly) {
     PreparedStep prepared{std::move(choice.kernel), {}};
     prepared.args.inputs = view(step.inputs);
     prepared.args.outputs = view(step.outputs);
+    touch(step.workspaceBytes ? step.workspaceOffset + step.workspaceBytes : 0);
     prepared.args.workspace = {arena.data() + step.workspaceOffset, step.workspaceBytes};
     steps.push_back(std::move(prepared));
   }

@@ -21,7 +21,9 @@ public:
   /// changed.
   Status run();
 
-  size_t arenaBytes() const; ///< Bytes really allocated for the arena.
+  /// The arena's high-water mark as measured on the buffers and workspaces that the steps were given, whatever the plan
+  /// says: the plan's arenaBytes must be this number.
+  size_t arenaBytes() const;
 
   /// Called around each step with its index, where set (profiling).
   std::function<void(size_t step, bool begin)> observer;

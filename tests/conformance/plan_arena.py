@@ -3,7 +3,7 @@ import re
 
 import kit
 
-LINE = re.compile(r"arena: (\d+) bytes planned, (\d+) bytes allocated")
+LINE = re.compile(r"arena: (\d+) bytes planned, (\d+) bytes used")
 
 
 def main():

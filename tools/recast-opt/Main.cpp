@@ -1,5 +1,6 @@
 // recast-opt: rewrites a model. Flags and options only; the work is in the libraries.
 #include "ir/io/Load.h"
+#include "ir/io/MappedFile.h"
 #include "ir/io/Save.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Verifier.h"
@@ -166,7 +167,8 @@ int main(int argc, char **argv) {
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
-  auto module = io::loadModel(context, input, {allowUnknown});
+  std::shared_ptr<io::MappedFile> source;
+  auto module = io::loadModel(context, input, {allowUnknown}, &source);
   if (!module)
     return tools::kFailed;
   if (!stateIn.empty())
@@ -178,7 +180,8 @@ int main(int argc, char **argv) {
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
-  if (auto error = emitKind == "mlir" ? io::saveText(*module, target) : io::saveModel(*module, target, input))
+  if (auto error =
+          emitKind == "mlir" ? io::saveText(*module, target) : io::saveModel(*module, target, input, source.get()))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.
   tools::finish(tools::kDone);

@@ -30,7 +30,7 @@ std::vector<GraphInput> dataInputs(const Model &model, const std::map<std::strin
 int explain(const Executor &executor) {
   const Plan &plan = executor.plan();
   llvm::outs() << print(plan) << "arena: " << plan.arenaBytes << " bytes planned, " << executor.arenaBytes()
-               << " bytes allocated\n";
+               << " bytes used\n";
   return kDone;
 }
 
