@@ -39,6 +39,20 @@ def PrepareTraining : Recast_Pass<"prepare-training"> {
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
 }
 
+def InsertRandomMasks : Recast_Pass<"insert-random-masks"> {
+  let summary = "Draw dropout masks from a key in the state";
+  let description = [{
+    ```
+    y = Dropout(x, ratio, true)     mask = train.dropout_mask(rng_key, Shape(x), ratio)
+                            ->      y = Where(mask, x / (1 - ratio), 0)
+    ```
+    `rng_key` becomes a state input that grows by one a step: each step has masks of its own, and the same state gives the
+    same masks again, on any runtime. Dropout in inference form, or with an unknown ratio or mode, stays.
+  }];
+  let options = [Option<"seed", "seed", "int64_t", "0", "Initial key">];
+  let statistics = [Statistic<"numMasks", "masks", "Dropouts replaced">];
+}
+
 def ComputeGradients : Recast_Pass<"compute-gradients"> {
   let summary = "Build the backward graph: outputs grad.<parameter> of the loss";
   let description = [{
@@ -108,7 +122,6 @@ def InsertOptimizer : Recast_Pass<"insert-optimizer"> {
     Option<"momentum", "momentum", "double", "0", "Momentum of sgd">,
     Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum of sgd">,
     ListOption<"noDecay", "no-decay", "std::string", "Globs of parameters without weight decay">,
-    Option<"seed", "seed", "int64_t", "0", "Seed of the random key in the state">,
   ];
   let statistics = [Statistic<"numUpdates", "updates", "Parameters updated">];
 }

@@ -40,7 +40,6 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   optimizer.momentum = o.momentum;
   optimizer.nesterov = o.nesterov;
   optimizer.noDecay.assign(o.noDecay.begin(), o.noDecay.end());
-  optimizer.seed = o.seed;
   passes.addPass(createInsertOptimizer(optimizer));
   if (isDynamic) {
     UpdateLossScaleOptions update;
@@ -71,6 +70,11 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     ConvertDtypeOptions dtype;
     dtype.type = o.dtype;
     passes.addPass(createConvertDtype(dtype));
+  }
+  if (o.emit == Emit::Step) {
+    InsertRandomMasksOptions masks;
+    masks.seed = o.seed;
+    passes.addPass(createInsertRandomMasks(masks));
   }
   if (o.emit == Emit::Inference) {
     ToInferenceOptions inference;
