@@ -98,11 +98,12 @@ def UnscaleGradients : Recast_Pass<"unscale-gradients"> {
 def ClipGradients : Recast_Pass<"clip-gradients"> {
   let summary = "Clip gradients by global norm or by value, and measure their norm";
   let description = [{
-    The output `grad_norm` is the 2-norm over all unscaled gradients before clipping; it is there without clipping too.
+    The output `grad_norm` is the norm over all unscaled gradients before clipping; it is there without clipping too.
   }];
   let options = [
-    Option<"maxNorm", "max-norm", "double", "0", "Largest global 2-norm; 0: no clipping by norm">,
-    Option<"maxValue", "max-value", "double", "0", "Largest absolute value; 0: no clipping by value">,
+    Option<"maxNorm", "max-norm", "double", "-1", "Largest global norm; negative: no clipping by norm">,
+    Option<"normType", "norm-type", "double", "2", "Order of the norm, at least 1 (inf: the largest absolute value)">,
+    Option<"maxValue", "max-value", "double", "-1", "Largest absolute value; negative: no clipping by value">,
   ];
 }
 
@@ -110,18 +111,16 @@ def InsertOptimizer : Recast_Pass<"insert-optimizer"> {
   let summary = "Update the parameters: state inputs, optimizer operators, outputs <name>.next";
   let description = [{
     Parameters, moments, the step count and the learning rate become state inputs with their initial values. Where
-    `found_inf` is true every update is skipped, running statistics of BatchNormalization included.
+    `found_inf` is true every update is skipped, running statistics of BatchNormalization included. With `ema` there is a
+    state `<parameter>.ema`, which follows the new value of the parameter.
   }];
   let options = [
-    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "adamw, adam or sgd">,
-    Option<"lr", "lr", "double", "1e-3", "Initial learning rate">,
-    Option<"beta1", "beta1", "double", "0.9", "Decay of the first moment">,
-    Option<"beta2", "beta2", "double", "0.999", "Decay of the second moment">,
-    Option<"eps", "eps", "double", "1e-8", "Added to the denominator">,
-    Option<"weightDecay", "weight-decay", "double", "0", "Weight decay">,
-    Option<"momentum", "momentum", "double", "0", "Momentum of sgd">,
-    Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum of sgd">,
+    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "A name of the table in step/Optimizers.cpp">,
+    ListOption<"settings", "settings", "std::string", "NAME=VALUE; others have torch.optim's defaults">,
     ListOption<"noDecay", "no-decay", "std::string", "Globs of parameters without weight decay">,
+    ListOption<"lrScale", "lr-scale", "std::string", "GLOB=FACTOR of the learning rate; the first match counts">,
+    ListOption<"decayScale", "decay-scale", "std::string", "GLOB=FACTOR of the weight decay; the first match counts">,
+    Option<"ema", "ema", "double", "-1", "Decay of the moving average of the parameters; negative: none">,
   ];
   let statistics = [Statistic<"numUpdates", "updates", "Parameters updated">];
 }
@@ -132,8 +131,9 @@ def UpdateLossScale : Recast_Pass<"update-loss-scale"> {
     Option<"growth", "growth", "double", "2", "Factor after `interval` good steps in a row">,
     Option<"backoff", "backoff", "double", "0.5", "Factor after a step with a non-finite gradient">,
     Option<"interval", "interval", "int64_t", "2000", "Good steps before the scale grows">,
-    Option<"min", "min", "double", "0", "Lower bound">,
-    Option<"max", "max", "double", "3.402823466e+38", "Upper bound (default: the largest float)">,
+    Option<"min", "min", "double", "0", "The least that it backs off to">,
+    Option<"max", "max", "double", "std::numeric_limits<double>::infinity()", "The most that it grows to">,
+    Option<"hysteresis", "hysteresis", "int64_t", "1", "Overflows, since it last could have grown, before it backs off">,
   ];
 }
 

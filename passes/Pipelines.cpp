@@ -27,19 +27,17 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   addGradients(passes, o);
   passes.addPass(createUnscaleGradients());
   ClipGradientsOptions clip;
-  clip.maxNorm = o.clipNorm;
-  clip.maxValue = o.clipValue;
+  clip.maxNorm = o.clipNorm.value_or(-1);
+  clip.normType = o.clipNormType;
+  clip.maxValue = o.clipValue.value_or(-1);
   passes.addPass(createClipGradients(clip));
   InsertOptimizerOptions optimizer;
   optimizer.optimizer = o.optimizer;
-  optimizer.lr = o.lr;
-  optimizer.beta1 = o.beta1;
-  optimizer.beta2 = o.beta2;
-  optimizer.eps = o.eps;
-  optimizer.weightDecay = o.weightDecay;
-  optimizer.momentum = o.momentum;
-  optimizer.nesterov = o.nesterov;
+  optimizer.settings.assign(o.optimizerSettings.begin(), o.optimizerSettings.end());
   optimizer.noDecay.assign(o.noDecay.begin(), o.noDecay.end());
+  optimizer.lrScale.assign(o.lrScale.begin(), o.lrScale.end());
+  optimizer.decayScale.assign(o.decayScale.begin(), o.decayScale.end());
+  optimizer.ema = o.ema.value_or(-1);
   passes.addPass(createInsertOptimizer(optimizer));
   if (isDynamic) {
     UpdateLossScaleOptions update;
@@ -48,6 +46,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     update.interval = o.scaleInterval;
     update.min = o.scaleMin;
     update.max = o.scaleMax;
+    update.hysteresis = o.scaleHysteresis;
     passes.addPass(createUpdateLossScale(update));
   }
   passes.addPass(createFinishStep());

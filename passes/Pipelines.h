@@ -1,6 +1,8 @@
 // Named pipelines: from the options of recast-opt to a list of passes.
 #pragma once
 #include "mlir/Pass/PassManager.h"
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,13 +19,14 @@ struct PipelineOptions {
   std::string dtype; ///< Empty: as in the model.
   std::string precision = "f32", policy;
   std::string lossScale; ///< none, dynamic or a number; empty: dynamic for f16, else none.
-  double scaleInit = 65536, scaleGrowth = 2, scaleBackoff = 0.5, scaleMin = 0, scaleMax = 3.402823466e+38;
-  int64_t scaleInterval = 2000;
+  double scaleInit = 65536, scaleGrowth = 2, scaleBackoff = 0.5, scaleMin = 0;
+  double scaleMax = std::numeric_limits<double>::infinity();
+  int64_t scaleInterval = 2000, scaleHysteresis = 1;
   std::string optimizer = "adamw";
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0, momentum = 0;
-  bool nesterov = false;
-  std::vector<std::string> noDecay;
-  double clipNorm = 0, clipValue = 0;
+  std::vector<std::string> optimizerSettings; ///< NAME=VALUE; the rest are torch.optim's defaults (step/Optimizers.h).
+  std::vector<std::string> noDecay, lrScale, decayScale;
+  std::optional<double> ema, clipNorm, clipValue;
+  double clipNormType = 2;
   int64_t seed = 0;
 };
 

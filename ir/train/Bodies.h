@@ -14,6 +14,7 @@ struct BodyEntry {
 
 llvm::ArrayRef<BodyEntry> convolutionBodies(); ///< BodiesConvolution.cpp: convolutions and pools
 llvm::ArrayRef<BodyEntry> gradientBodies();    ///< BodiesGradient.cpp: norms, softmax, losses, indexing
-llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, optimizers, random masks
+llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, random masks
+llvm::ArrayRef<BodyEntry> optimizerBodies();   ///< BodiesOptimizer.cpp
 
 } // namespace recast::train

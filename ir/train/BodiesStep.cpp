@@ -1,6 +1,7 @@
-// Bodies of the operators around the gradients: loss scaling, clipping, optimizers, random masks. Scalars are computed
-// in f64, as PyTorch does in Python, and rounded once to the type of the tensor that they multiply.
+// Bodies of the operators around the gradients: loss scaling, clipping, random masks. Scalars are computed in f64, as
+// PyTorch does in Python, and rounded once to the type of the tensor that they multiply.
 #include "ir/train/BodyHelpers.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -13,7 +14,6 @@ using Outputs = SmallVectorImpl<Value>;
 Type f64(NodeBuilder &b) { return b.rewriter().getF64Type(); }
 Type i64(NodeBuilder &b) { return b.rewriter().getI64Type(); }
 Value asDouble(NodeBuilder &b, Value x) { return b.cast(x, f64(b)); }
-Value oneMinus(NodeBuilder &b, Value x) { return b.sub(b.scalarLike(x, 1), x); }
 
 LogicalResult scaleLoss(Node op, NodeBuilder &b, Values in, Outputs &out) {
   Value loss = widen(b, in[0]);
@@ -47,37 +47,62 @@ LogicalResult checkFinite(Node op, NodeBuilder &b, Values in, Outputs &out) {
   return success();
 }
 
-// Inputs: found_inf loss_scale good_steps growth backoff interval min max. Growth that overflows is not taken.
+// Inputs: found_inf loss_scale good_steps growth backoff interval min max hysteresis_left? hysteresis?. Growth that
+// overflows is not taken; bounds hold for what changes.
 LogicalResult updateLossScale(Node op, NodeBuilder &b, Values in, Outputs &out) {
   Value foundInf = in[0], scale = in[1], low = b.castLike(in[6], scale), high = b.castLike(in[7], scale);
-  Value count = b.add(in[2], b.intScalar(1));
+  Value count = b.add(in[2], b.intScalar(1)), zero = b.intScalar(0);
   Value isDue = b.node("Equal", {count, in[5]});
   auto scaled = [&](Value factor) { return b.castLike(b.mul(asDouble(b, scale), asDouble(b, factor)), scale); };
-  Value grown = scaled(in[3]);
+  Value grown = scaled(in[3]), lowered = scaled(in[4]);
   Value isFinite = b.node("Less", {grown, b.scalarLike(grown, std::numeric_limits<double>::infinity())});
+  grown = select(b, b.node("Greater", {grown, high}), high, grown);
+  lowered = select(b, b.node("Less", {lowered, low}), low, lowered);
+  Value hysteresisLeft;
+  if (in.size() > 8 && in[8]) {
+    Value left = b.sub(in[8], b.intScalar(1)),
+          isUsedUp = b.node("Less", {asDouble(b, left), asDouble(b, b.intScalar(1))});
+    lowered = select(b, isUsedUp, lowered, scale);
+    hysteresisLeft = select(b, foundInf, select(b, isUsedUp, zero, left), select(b, isDue, in[9], in[8]));
+  }
   Value kept = select(b, b.node("And", {isDue, isFinite}), grown, scale);
-  Value next = select(b, foundInf, scaled(in[4]), kept);
-  next = select(b, b.node("Less", {next, low}), low, next);
-  out.push_back(select(b, b.node("Greater", {next, high}), high, next));
-  out.push_back(select(b, b.node("Or", {foundInf, isDue}), b.intScalar(0), count));
+  out.push_back(select(b, foundInf, lowered, kept));
+  out.push_back(select(b, b.node("Or", {foundInf, isDue}), zero, count));
+  if (hysteresisLeft)
+    out.push_back(hysteresisLeft);
   return success();
 }
 
-// Squares are summed in f64: those of large f32 gradients would overflow.
-Value norm(NodeBuilder &b, Values gradients) {
-  SmallVector<Value> squares;
-  for (Value gradient : gradients)
-    squares.push_back(b.reduce("ReduceSumSquare", asDouble(b, gradient), {}, /*keepDims=*/false));
-  return b.node("Sqrt", {squares.size() == 1 ? squares.front() : b.node("Sum", squares)});
+// The norm of order `type` in f64: squares and sums of large f32 gradients would overflow.
+Value norm(NodeBuilder &b, Values gradients, double type) {
+  SmallVector<Value> parts, maxima;
+  for (Value gradient : gradients) {
+    Value wide = asDouble(b, gradient);
+    if (type == 2) {
+      parts.push_back(b.reduce("ReduceSumSquare", wide, {}, /*keepDims=*/false));
+      continue;
+    }
+    Value size = b.node("Abs", {wide});
+    if (std::isinf(type))
+      maxima.push_back(b.reduce("ReduceMax", size, {}, /*keepDims=*/false));
+    parts.push_back(sumAll(b, std::isinf(type) || type == 1 ? size : b.node("Pow", {size, b.scalarLike(size, type)})));
+  }
+  auto joined = [&](StringRef op, Values values) { return values.size() == 1 ? values[0] : b.node(op, values); };
+  Value total = joined("Sum", parts);
+  if (std::isinf(type)) // Maxima may pass over a NaN; the sum of absolute values does not, and is never below 0.
+    return select(b, b.node("Greater", {total, b.scalarLike(total, -1)}), joined("Max", maxima), total);
+  if (type == 2)
+    return b.node("Sqrt", {total});
+  return type == 1 ? total : b.node("Pow", {total, b.scalarLike(total, 1 / type)});
 }
 
 LogicalResult gradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
-  out.push_back(b.castLike(norm(b, in), in[0]));
+  out.push_back(b.castLike(norm(b, in, op.getFloat("norm_type", 2)), in[0]));
   return success();
 }
 
 LogicalResult clipGradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
-  Value total = norm(b, in.drop_back());
+  Value total = norm(b, in.drop_back(), op.getFloat("norm_type", 2));
   Value ratio = b.div(asDouble(b, in.back()), b.addScalar(total, 1e-6)), one = b.scalarLike(ratio, 1);
   Value factor = select(b, b.node("Greater", {ratio, one}), one, ratio);
   for (Value gradient : in.drop_back()) {
@@ -97,54 +122,6 @@ LogicalResult clipGradValue(Node op, NodeBuilder &b, Values in, Outputs &out) {
     Value fromBelow = b.where(b.node("Less", {wide, low}), low, wide);
     out.push_back(b.castLike(b.where(b.node("Greater", {wide, high}), high, fromBelow), gradient));
   }
-  return success();
-}
-
-// Inputs: skip param grad exp_avg exp_avg_sq step lr beta1 beta2 eps weight_decay.
-template <bool isDecoupled> LogicalResult adam(Node op, NodeBuilder &b, Values in, Outputs &out) {
-  Value skip = in[0], param = widen(b, in[1]), grad = b.castLike(in[2], param);
-  Value first = b.castLike(in[3], param), second = b.castLike(in[4], param), step = asDouble(b, in[5]);
-  Value lr = asDouble(b, in[6]), beta1 = asDouble(b, in[7]), beta2 = asDouble(b, in[8]), decay = asDouble(b, in[10]);
-  auto rounded = [&](Value scalar) { return b.castLike(scalar, param); };
-
-  if (isDecoupled)
-    param = b.mul(param, rounded(oneMinus(b, b.mul(lr, decay))));
-  else
-    grad = b.add(grad, b.mul(rounded(decay), param));
-  first = b.add(b.mul(rounded(beta1), first), b.mul(rounded(oneMinus(b, beta1)), grad));
-  second = b.add(b.mul(rounded(beta2), second), b.mul(b.mul(rounded(oneMinus(b, beta2)), grad), grad));
-  Value stepSize = rounded(b.div(lr, oneMinus(b, b.node("Pow", {beta1, step}))));
-  Value correction = rounded(b.node("Sqrt", {oneMinus(b, b.node("Pow", {beta2, step}))}));
-  Value denominator = b.add(b.div(b.node("Sqrt", {second}), correction), rounded(in[9]));
-  param = b.sub(param, b.div(b.mul(stepSize, first), denominator));
-
-  out.push_back(select(b, skip, in[1], b.castLike(param, in[1])));
-  out.push_back(select(b, skip, in[3], b.castLike(first, in[3])));
-  out.push_back(select(b, skip, in[4], b.castLike(second, in[4])));
-  return success();
-}
-
-// Inputs: skip param grad momentum_buffer? step lr momentum dampening weight_decay. Without momentum the buffer is not
-// used and keeps its value; the first step sets it to the gradient.
-LogicalResult sgd(Node op, NodeBuilder &b, Values in, Outputs &out) {
-  Value skip = in[0], buffer = in[3], param = widen(b, in[1]);
-  auto rounded = [&](Value scalar) { return b.castLike(scalar, param); };
-  Value direction = b.add(b.castLike(in[2], param), b.mul(rounded(in[8]), param)), updated;
-  if (buffer) {
-    Value momentum = asDouble(b, in[6]), zero = b.scalarLike(momentum, 0);
-    Value isPlain =
-        b.node("Not", {b.node("Or", {b.node("Less", {momentum, zero}), b.node("Greater", {momentum, zero})})});
-    Value isFirst = b.node("Or", {isPlain, b.node("Equal", {in[4], b.intScalar(1)})});
-    Value damped = b.mul(rounded(oneMinus(b, asDouble(b, in[7]))), direction);
-    Value moving = b.add(b.mul(rounded(momentum), b.castLike(buffer, param)), damped);
-    updated = select(b, isFirst, direction, moving);
-    direction = op.getInt("nesterov", 0) ? b.add(direction, b.mul(rounded(momentum), updated)) : updated;
-    updated = select(b, b.node("Or", {skip, isPlain}), buffer, b.castLike(updated, buffer));
-  }
-  param = b.sub(param, b.mul(rounded(in[5]), direction));
-  out.push_back(select(b, skip, in[1], b.castLike(param, in[1])));
-  if (op.numOutputs() > 1)
-    out.push_back(updated ? updated : skip); // Without a buffer nothing reads this output.
   return success();
 }
 
@@ -254,9 +231,6 @@ ArrayRef<BodyEntry> stepBodies() {
       {"grad_norm", gradNorm},
       {"clip_grad_norm", clipGradNorm},
       {"clip_grad_value", clipGradValue},
-      {"adamw", adam<true>},
-      {"adam", adam<false>},
-      {"sgd", sgd},
       {"keep_if", keepIf},
       {"barrier", barrier},
       {"dropout_mask", dropoutMask},

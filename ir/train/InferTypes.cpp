@@ -62,6 +62,20 @@ Type poolInputType(Node node) {
   return tensorType(dims, {dimSymbol(dy, 0), dimSymbol(dy, 1)}, dy.getElementType());
 }
 
+// The operands of an optimizer that its results replace: the parameter and its state.
+ArrayRef<unsigned> stateOperands(Operation *op) {
+  static constexpr unsigned kAdam[] = {1, 3, 4, 11}, kThree[] = {1, 3, 4, 5}, kTwo[] = {1, 3, 4}, kOne[] = {1, 3};
+  if (isa<AdamWOp, AdamOp>(op))
+    return kAdam;
+  if (isa<NAdamOp, RmsPropOp>(op))
+    return kThree;
+  if (isa<RAdamOp>(op))
+    return kTwo;
+  if (isa<AdagradOp, LionOp>(op))
+    return kOne;
+  return {};
+}
+
 } // namespace
 
 bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
@@ -108,16 +122,20 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
       types.push_back(operand(i));
     if (isa<ClipGradNormOp>(op))
       types.push_back(scalar(element(0)));
-  } else if (isa<AdamWOp, AdamOp>(op)) {
-    types.append({operand(1), operand(3), operand(4)});
   } else if (isa<SgdOp>(op)) {
     types.push_back(operand(1));
     if (op->getNumResults() > 1)
       types.push_back(node.input(3) ? operand(3) : Type(AbsentType::get(context)));
-  } else if (isa<UpdateLossScaleOp, KeepIfOp>(op)) {
+  } else if (ArrayRef<unsigned> state = stateOperands(op); !state.empty()) {
+    for (unsigned i : state)
+      if (node.input(i))
+        types.push_back(operand(i));
+  } else if (isa<UpdateLossScaleOp, KeepIfOp, EmaOp>(op)) {
     types.push_back(operand(1));
     if (isa<UpdateLossScaleOp>(op))
       types.push_back(operand(2));
+    if (isa<UpdateLossScaleOp>(op) && node.input(8))
+      types.push_back(operand(8));
   } else if (isa<BarrierOp>(op)) {
     llvm::append_range(types, op->getOperandTypes());
   } else {

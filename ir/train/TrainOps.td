@@ -114,26 +114,59 @@ def Train_CheckFiniteOp : Train_Op<"check_finite", Fp32, 0> {
   let summary = "(g...) -> found_inf: true where any gradient holds a non-finite value";
 }
 def Train_GradNormOp : Train_Op<"grad_norm", Fp32, 0> {
-  let summary = "(g...) -> the 2-norm over all gradients";
+  let summary = "(g...) -> the norm over all gradients, of the order norm_type (default 2)";
 }
 def Train_ClipGradNormOp : Train_Op<"clip_grad_norm", Fp32, 0> {
-  let summary = "(g..., max_norm) -> (g * min(1, max_norm / (norm + 1e-6))..., norm before clipping)";
+  let summary = "(g..., max_norm) -> (g * min(1, max_norm / (norm + 1e-6))..., norm before clipping); norm_type";
 }
 def Train_ClipGradValueOp : Train_Op<"clip_grad_value", Fp32, 0> {
   let summary = "(g..., bound) -> gradients clamped to [-bound, bound]";
 }
+// Optimizers. `skip` keeps every old value. Numbers are f64 scalars, `step` counts from 1. State that is left out has no
+// result; the results follow the order of the operands that they replace.
 def Train_AdamWOp : Train_Op<"adamw", Fp32, 0> {
-  let summary = "(skip, param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay) -> new (param, exp_avg, exp_avg_sq)";
-  let description = "Decoupled weight decay (Loshchilov and Hutter 2019), the formulas of torch.optim.AdamW.";
+  let summary = "(skip, param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay, max_exp_avg_sq?) -> new (param, exp_avg, exp_avg_sq, max_exp_avg_sq?)";
+  let description = [{
+    Decoupled weight decay (Loshchilov and Hutter 2019), the formulas of torch.optim.AdamW; `max_exp_avg_sq` is there with
+    amsgrad (Reddi, Kale and Kumar 2018).
+  }];
 }
 def Train_AdamOp : Train_Op<"adam", Fp32, 0> {
   let summary = "As adamw, with weight decay added to the gradient (torch.optim.Adam)";
 }
+def Train_NAdamOp : Train_Op<"nadam", Fp32, 0> {
+  let summary = "(skip, param, grad, exp_avg, exp_avg_sq, mu_product, step, lr, beta1, beta2, eps, weight_decay, momentum_decay) -> new (param, exp_avg, exp_avg_sq, mu_product); decoupled_weight_decay";
+  let description = "Dozat 2016, the formulas of torch.optim.NAdam; `mu_product` is an f32 scalar, as there.";
+}
+def Train_RAdamOp : Train_Op<"radam", Fp32, 0> {
+  let summary = "(skip, param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay) -> new (param, exp_avg, exp_avg_sq); decoupled_weight_decay";
+  let description = "Liu et al. 2020 (arXiv:1908.03265), the formulas of torch.optim.RAdam.";
+}
+def Train_AdagradOp : Train_Op<"adagrad", Fp32, 0> {
+  let summary = "(skip, param, grad, sum, step, lr, lr_decay, eps, weight_decay) -> new (param, sum)";
+  let description = "Duchi, Hazan and Singer 2011, the formulas of torch.optim.Adagrad.";
+}
+def Train_RmsPropOp : Train_Op<"rmsprop", Fp32, 0> {
+  let summary = "(skip, param, grad, square_avg, grad_avg?, momentum_buffer?, lr, alpha, eps, weight_decay, momentum) -> new (param, square_avg, grad_avg?, momentum_buffer?)";
+  let description = "The formulas of torch.optim.RMSprop; `grad_avg` is there where it is centered.";
+}
+def Train_LionOp : Train_Op<"lion", Fp32, 0> {
+  let summary = "(skip, param, grad, exp_avg, lr, beta1, beta2, weight_decay) -> new (param, exp_avg)";
+  let description = "Chen et al. 2023 (arXiv:2302.06675), algorithm 2.";
+}
 def Train_SgdOp : Train_Op<"sgd", Fp32, 0> {
   let summary = "(skip, param, grad, momentum_buffer?, step, lr, momentum, dampening, weight_decay) -> new (param, momentum_buffer?); nesterov";
 }
+def Train_EmaOp : Train_Op<"ema", Fp32, 0> {
+  let summary = "(skip, average, param, step, decay) -> the average moved towards the new parameter; the first step copies it";
+  let description = "torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay).";
+}
 def Train_UpdateLossScaleOp : Train_Op<"update_loss_scale", Never, 0> {
-  let summary = "(found_inf, loss_scale, good_steps, growth, backoff, interval, min, max) -> new (loss_scale, good_steps)";
+  let summary = "(found_inf, loss_scale, good_steps, growth, backoff, interval, min, max, hysteresis_left?, hysteresis?) -> new (loss_scale, good_steps, hysteresis_left?)";
+  let description = [{
+    torch.amp.GradScaler, with ONNX Runtime's bounds and Megatron's hysteresis: the scale backs off only at the
+    `hysteresis`-th overflow since it last could have grown, and at each one after that.
+  }];
 }
 def Train_KeepIfOp : Train_Op<"keep_if", Never, 0> {
   let summary = "(skip, old, new) -> skip ? old : new";

@@ -23,17 +23,20 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
         setName(value, s.names.unique("grad.clipped." + parameter));
       s.setGradients(SmallVector<Value>(values.take_front(gradients.size())));
     };
+    SmallVector<NamedAttribute> order;
+    if (normType != 2)
+      order.push_back(s.b.attr("norm_type", normType));
     Value norm;
-    if (maxNorm > 0) {
+    if (maxNorm >= 0) {
       SmallVector<Value> operands = gradients;
       operands.push_back(s.b.scalar(f64, maxNorm));
-      Operation *clip = s.b.node("train.clip_grad_norm", operands, static_cast<unsigned>(operands.size()));
+      Operation *clip = s.b.node("train.clip_grad_norm", operands, static_cast<unsigned>(operands.size()), order);
       norm = clip->getResults().back();
       rename(clip->getResults());
     } else {
-      norm = s.b.node("train.grad_norm", gradients);
+      norm = s.b.node("train.grad_norm", gradients, order);
     }
-    if (maxValue > 0) {
+    if (maxValue >= 0) {
       SmallVector<Value> operands = s.gradients();
       operands.push_back(s.b.scalar(f64, maxValue));
       rename(s.b.node("train.clip_grad_value", operands, static_cast<unsigned>(gradients.size()))->getResults());

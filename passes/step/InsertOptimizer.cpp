@@ -1,7 +1,9 @@
 #include "ir/onnx/Node.h"
 #include "passes/Passes.h"
-#include "passes/gradient/Differentiability.h"
+#include "passes/step/Optimizers.h"
+#include "passes/step/ParameterGroups.h"
 #include "passes/step/StepInfo.h"
+#include <map>
 
 namespace recast {
 #define GEN_PASS_DEF_INSERTOPTIMIZER
@@ -17,21 +19,21 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
 
   void runOnOperation() override {
     step::StepGraph s(getOperation());
-    if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd") {
-      s.graph.emitError() << "--optimizer=" << optimizer << ": this version has adamw, adam and sgd";
+    std::vector<double> lrFactors, decayFactors;
+    if (failed(readOptions(s, lrFactors, decayFactors)))
       return signalPassFailure();
-    }
     MLIRContext *context = &getContext();
     Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
     Value skip = s.find(s.info.foundInf);
     SmallVector<Value> gradients = s.gradients();
 
     // Learning rate and step count: doubles and integers, as Python computes with them.
-    Value lr = s.addState("lr", splatTensor(RankedTensorType::get({}, f64), this->lr));
+    Value lr = s.addState("lr", splatTensor(RankedTensorType::get({}, f64), set.lr));
     Value step = s.addState("step", splatTensor(RankedTensorType::get({}, i64), 0));
     Value counted = s.b.add(step, s.b.intScalar(1));
     s.update(step, s.b.node("train.keep_if", {skip, step, counted}));
     s.update(lr, s.b.node("Identity", {lr}));
+    std::map<double, Value> scaledLr{{1.0, lr}}; // One product a group.
 
     for (auto [i, name] : llvm::enumerate(s.info.parameters)) {
       auto initializer = s.find(name).getDefiningOp<InitializerOp>();
@@ -39,9 +41,17 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
         s.graph.emitError() << "'" << name << "' is a graph input without a value and cannot be trained";
         return signalPassFailure();
       }
+      Value &rate = scaledLr[lrFactors[i]];
+      if (!rate)
+        rate = s.b.mulScalar(lr, lrFactors[i]);
+      TensorAttr initial = initializer.getValue();
       Value parameter = s.promote(initializer);
-      bool decays = llvm::none_of(noDecay, [&](const std::string &glob) { return gradient::matchesGlob(glob, name); });
-      updateParameter(s, parameter, gradients[i], skip, counted, lr, decays ? weightDecay.getValue() : 0.0);
+      Value next =
+          updateParameter({s, parameter, gradients[i], skip, counted, rate, set.weightDecay * decayFactors[i], name});
+      if (ema >= 0) {
+        Value average = s.addState(name + ".ema", initial);
+        s.update(average, s.b.node("train.ema", {skip, average, next, counted, s.b.scalar(f64, ema)}));
+      }
       ++numUpdates;
     }
     updateStatistics(s, skip);
@@ -50,31 +60,105 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     s.finish();
   }
 
-  void updateParameter(step::StepGraph &s, Value parameter, Value gradient, Value skip, Value step, Value lr,
-                       double decay) {
-    Type f64 = Float64Type::get(&getContext());
-    auto number = [&](double value) { return s.b.scalar(f64, value); };
-    std::string name = s.name(parameter);
-    auto type = cast<RankedTensorType>(parameter.getType());
-    auto zeros = [&](StringRef suffix) { return s.addZeros(name + "." + suffix.str(), type); };
-    if (optimizer == "sgd") {
-      Value buffer = momentum != 0 ? zeros("momentum") : Value();
-      Operation *op = s.b.node(
-          "train.sgd", {skip, parameter, gradient, buffer, step, lr, number(momentum), number(0), number(decay)},
-          buffer ? 2 : 1, s.b.attr("nesterov", static_cast<int64_t>(nesterov)));
-      s.update(parameter, op->getResult(0));
-      if (buffer)
-        s.update(buffer, op->getResult(1));
-      return;
+private:
+  step::OptimizerSettings set;
+
+  LogicalResult readOptions(step::StepGraph &s, std::vector<double> &lrFactors, std::vector<double> &decayFactors) {
+    auto report = [&](llvm::Error error) { return s.graph.emitError() << llvm::toString(std::move(error)); };
+    auto vector = [](ArrayRef<std::string> list) { return std::vector<std::string>(list.begin(), list.end()); };
+    auto settings = step::readSettings(optimizer, vector(this->settings));
+    if (!settings)
+      return report(settings.takeError());
+    set = *settings;
+    auto factors = [&](StringRef flag, ArrayRef<std::string> entries, std::vector<double> &result) -> LogicalResult {
+      auto rules = step::readFactors(flag, vector(entries));
+      if (!rules)
+        return report(rules.takeError());
+      auto found = step::factorsOf(s.info.parameters, *rules);
+      if (!found)
+        return report(found.takeError());
+      result = std::move(*found);
+      return success();
+    };
+    std::vector<step::FactorRule> undecayed;
+    for (const std::string &glob : noDecay)
+      undecayed.push_back({glob, 0, "--no-decay=" + glob});
+    auto kept = step::factorsOf(s.info.parameters, undecayed);
+    if (!kept)
+      return report(kept.takeError());
+    if (failed(factors("lr-scale", lrScale, lrFactors)) || failed(factors("decay-scale", decayScale, decayFactors)))
+      return failure();
+    for (auto [factor, keep] : llvm::zip(decayFactors, *kept))
+      factor *= keep;
+    return success();
+  }
+
+  struct Parameter {
+    step::StepGraph &s;
+    Value value, gradient, skip, step, lr;
+    double decay;
+    std::string name;
+
+    Value number(double x) const { return s.b.scalar(s.b.rewriter().getF64Type(), x); }
+    Value state(StringRef suffix, double initial = 0) const {
+      return s.addFilled(name + "." + suffix.str(), cast<RankedTensorType>(value.getType()), initial);
     }
-    Value first = zeros("exp_avg"), second = zeros("exp_avg_sq");
-    Operation *op = s.b.node(
-        "train." + optimizer,
-        {skip, parameter, gradient, first, second, step, lr, number(beta1), number(beta2), number(eps), number(decay)},
-        3);
-    s.update(parameter, op->getResult(0));
-    s.update(first, op->getResult(1));
-    s.update(second, op->getResult(2));
+    /// Adds the operator; `kept` are the states among its operands, in order. Gives the new parameter.
+    Value update(StringRef op, ArrayRef<Value> operands, ArrayRef<Value> kept,
+                 ArrayRef<NamedAttribute> attrs = {}) const {
+      Operation *made = s.b.node(("train." + op).str(), operands, static_cast<unsigned>(1 + kept.size()), attrs);
+      s.update(value, made->getResult(0));
+      for (auto [i, input] : llvm::enumerate(kept))
+        s.update(input, made->getResult(static_cast<unsigned>(1 + i)));
+      return made->getResult(0);
+    }
+  };
+
+  Value updateParameter(const Parameter &p) {
+    Value decay = p.number(p.decay);
+    auto flag = [&](StringRef name, bool value) { return p.s.b.attr(name, static_cast<int64_t>(value)); };
+    if (optimizer == "sgd") {
+      Value buffer = set.momentum != 0 ? p.state("momentum") : Value();
+      return p.update(
+          "sgd",
+          {p.skip, p.value, p.gradient, buffer, p.step, p.lr, p.number(set.momentum), p.number(set.dampening), decay},
+          buffer ? ArrayRef<Value>(buffer) : ArrayRef<Value>(), flag("nesterov", set.nesterov));
+    }
+    if (optimizer == "adagrad") {
+      Value sum = p.state("sum", set.initialAccumulator);
+      return p.update("adagrad",
+                      {p.skip, p.value, p.gradient, sum, p.step, p.lr, p.number(set.lrDecay), p.number(set.eps), decay},
+                      sum);
+    }
+    if (optimizer == "rmsprop") {
+      SmallVector<Value> kept{p.state("square_avg")};
+      Value mean = set.centered ? kept.emplace_back(p.state("grad_avg")) : Value();
+      Value buffer = set.momentum != 0 ? kept.emplace_back(p.state("momentum")) : Value();
+      return p.update("rmsprop",
+                      {p.skip, p.value, p.gradient, kept[0], mean, buffer, p.lr, p.number(set.alpha), p.number(set.eps),
+                       decay, p.number(set.momentum)},
+                      kept);
+    }
+    Value first = p.state("exp_avg"), beta1 = p.number(set.beta1), beta2 = p.number(set.beta2);
+    if (optimizer == "lion")
+      return p.update("lion", {p.skip, p.value, p.gradient, first, p.lr, beta1, beta2, decay}, first);
+
+    SmallVector<Value> kept{first, p.state("exp_avg_sq")}, operands{p.skip, p.value, p.gradient, kept[0], kept[1]};
+    if (optimizer == "nadam") {
+      // An f32 scalar for each parameter, as in torch.
+      kept.push_back(
+          p.s.addFilled(p.name + ".mu_product", RankedTensorType::get({}, Float32Type::get(&getContext())), 1));
+      operands.push_back(kept.back());
+    }
+    operands.append({p.step, p.lr, beta1, beta2, p.number(set.eps), decay});
+    bool isAdam = optimizer == "adam" || optimizer == "adamw";
+    if (isAdam && set.amsgrad)
+      operands.push_back(kept.emplace_back(p.state("max_exp_avg_sq")));
+    if (isAdam)
+      return p.update(set.decoupledWeightDecay ? "adamw" : optimizer.getValue(), operands, kept);
+    if (optimizer == "nadam")
+      operands.push_back(p.number(set.momentumDecay));
+    return p.update(optimizer, operands, kept, flag("decoupled_weight_decay", set.decoupledWeightDecay));
   }
 
   // Running statistics are state that the forward itself updates; a skipped step leaves them too.

@@ -1,5 +1,6 @@
 #include "passes/step/StepInfo.h"
 #include "ir/onnx/Node.h"
+#include "llvm/ADT/bit.h"
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -113,10 +114,10 @@ Value StepGraph::addState(StringRef name, TensorAttr initial) {
   return addInput(names.unique(name), initial, withoutSymbols(initial.getType()));
 }
 
-Value StepGraph::addZeros(StringRef name, RankedTensorType type) {
-  TensorAttr &tensor = zeros[type];
+Value StepGraph::addFilled(StringRef name, RankedTensorType type, double value) {
+  TensorAttr &tensor = fills[{type, llvm::bit_cast<uint64_t>(value)}];
   if (!tensor)
-    tensor = splatTensor(withoutSymbols(type), 0);
+    tensor = splatTensor(withoutSymbols(type), value);
   return addState(name, tensor);
 }
 

@@ -45,8 +45,8 @@ public:
 
   /// A new graph input with a default value, called `name` or, where that is taken, `name` with a suffix.
   mlir::Value addState(llvm::StringRef name, onnx_ir::TensorAttr initial);
-  /// The same with zeros of a type.
-  mlir::Value addZeros(llvm::StringRef name, mlir::RankedTensorType type);
+  /// The same with one value, normally 0, in every element.
+  mlir::Value addFilled(llvm::StringRef name, mlir::RankedTensorType type, double value = 0);
   /// Turns an initializer into a graph input of the same name, with its data as default value.
   mlir::Value promote(onnx_ir::InitializerOp initializer);
   /// Records that `input` becomes `next` after the step; `next` gets the name `<input>.next`.
@@ -66,7 +66,8 @@ private:
   llvm::StringMap<mlir::Value> index; ///< Empty until find() is called.
   /// Inputs added since the start, in order: one write at the end instead of one each keeps passes linear.
   llvm::SmallVector<std::pair<std::string, onnx_ir::TensorAttr>> added;
-  llvm::DenseMap<mlir::Type, onnx_ir::TensorAttr> zeros; ///< One tensor a type: moments share their initial data.
+  /// One tensor a type and (bits of a) value: moments share their initial data.
+  llvm::DenseMap<std::pair<mlir::Type, uint64_t>, onnx_ir::TensorAttr> fills;
 };
 
 } // namespace recast::step

@@ -20,13 +20,24 @@ struct UpdateLossScalePass : impl::UpdateLossScaleBase<UpdateLossScalePass> {
     Type f32 = Float32Type::get(context), f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
     Value scale = s.find(s.info.lossScale);
     Value goodSteps = s.addState(s.info.lossScale + ".good_steps", splatTensor(RankedTensorType::get({}, i64), 0));
-    Operation *op =
-        s.b.node("train.update_loss_scale",
-                 {s.find(s.info.foundInf), scale, goodSteps, s.b.scalar(f64, growth), s.b.scalar(f64, backoff),
-                  s.b.intScalar(interval), s.b.scalar(f32, min), s.b.scalar(f32, max)},
-                 2);
+    SmallVector<Value> operands{s.find(s.info.foundInf),
+                                scale,
+                                goodSteps,
+                                s.b.scalar(f64, growth),
+                                s.b.scalar(f64, backoff),
+                                s.b.intScalar(interval),
+                                s.b.scalar(f32, min),
+                                s.b.scalar(f32, max)};
+    if (hysteresis > 1) {
+      operands.push_back(s.addState(s.info.lossScale + ".hysteresis",
+                                    splatTensor(RankedTensorType::get({}, i64), static_cast<double>(hysteresis))));
+      operands.push_back(s.b.intScalar(hysteresis));
+    }
+    Operation *op = s.b.node("train.update_loss_scale", operands, hysteresis > 1 ? 3 : 2);
     s.update(scale, op->getResult(0));
     s.update(goodSteps, op->getResult(1));
+    if (hysteresis > 1)
+      s.update(operands[8], op->getResult(2));
     s.finish();
   }
 };

@@ -76,40 +76,71 @@ template <size_t trailing> size_t normWorkspace(const StepSpec &spec) {
   return static_cast<size_t>(blocks) * sizeof(double);
 }
 
-template <typename T> double sumOfSquares(const T *x, int64_t n) {
+/// How the values of a norm's order go into sums. In lanes, so that the loops vectorise.
+template <typename T, typename Add> double sumOver(const T *x, int64_t n, Add add) {
   constexpr int64_t lanes = 16;
   double partial[lanes] = {};
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes)
-    for (int64_t j = 0; j < lanes; ++j) {
-      double v = load(x[i + j]);
-      partial[j] += v * v;
-    }
+    for (int64_t j = 0; j < lanes; ++j)
+      partial[j] += add(static_cast<double>(load(x[i + j])));
   double sum = 0;
   for (double p : partial)
     sum += p;
   for (; i < n; ++i)
-    sum += static_cast<double>(load(x[i])) * static_cast<double>(load(x[i]));
+    sum += add(static_cast<double>(load(x[i])));
   return sum;
 }
 
-/// The 2-norm over all gradients.
-double norm(std::span<const TensorRef> gradients, std::span<std::byte> workspace) {
+/// NaN where any value is.
+template <typename T> double largest(const T *x, int64_t n) {
+  double top = 0, broken = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    double v = std::fabs(static_cast<double>(load(x[i])));
+    top = v > top ? v : top;
+    broken = v == v ? broken : v;
+  }
+  return broken == broken ? top : broken;
+}
+
+/// A norm's order: sums of |x|^p, or the largest |x|.
+struct NormOrder {
+  double p;
+  explicit NormOrder(const StepSpec &spec) : p(spec.attrs.getFloat("norm_type", 2)) {}
+
+  template <typename T> double block(const T *x, int64_t n) const {
+    if (p == 2)
+      return sumOver(x, n, [](double v) { return v * v; });
+    if (p == 1)
+      return sumOver(x, n, [](double v) { return std::fabs(v); });
+    if (std::isinf(p))
+      return largest(x, n);
+    return sumOver(x, n, [p = p](double v) { return std::pow(std::fabs(v), p); });
+  }
+  double join(std::span<const double> blocks) const {
+    if (std::isinf(p))
+      return largest(blocks.data(), static_cast<int64_t>(blocks.size()));
+    double sum = 0;
+    for (double block : blocks)
+      sum += block;
+    return p == 2 ? std::sqrt(sum) : p == 1 ? sum : std::pow(sum, 1 / p);
+  }
+};
+
+/// The norm over all gradients.
+double norm(NormOrder order, std::span<const TensorRef> gradients, std::span<std::byte> workspace) {
   auto *partial = reinterpret_cast<double *>(workspace.data()), *end = partial;
   for (const TensorRef &gradient : gradients) {
     int64_t elems = gradient.elems();
     dispatchFloat(gradient.dtype, [&]<typename T>() {
       parallelFor(normBlocks(elems), std::max<int64_t>(kGrain / kNormBlock, 1), [&](int64_t from, int64_t to) {
         for (int64_t b = from; b < to; ++b)
-          end[b] = sumOfSquares(gradient.as<T>() + b * kNormBlock, std::min(kNormBlock, elems - b * kNormBlock));
+          end[b] = order.block(gradient.as<T>() + b * kNormBlock, std::min(kNormBlock, elems - b * kNormBlock));
       });
     });
     end += normBlocks(elems);
   }
-  double sum = 0;
-  for (; partial != end; ++partial)
-    sum += *partial;
-  return std::sqrt(sum);
+  return order.join({partial, end});
 }
 
 void storeScalar(const TensorRef &y, double value) {
@@ -117,7 +148,7 @@ void storeScalar(const TensorRef &y, double value) {
 }
 
 Status runGradNorm(const StepSpec &spec, const KernelArgs &args) {
-  storeScalar(args.outputs[0], norm(args.inputs, args.workspace));
+  storeScalar(args.outputs[0], norm(NormOrder(spec), args.inputs, args.workspace));
   return Status::success();
 }
 
@@ -138,7 +169,7 @@ template <typename Make> void mapGradients(const KernelArgs &args, size_t count,
 /// As torch.nn.utils.clip_grad_norm_. A norm of NaN makes every gradient NaN; one of infinity makes it 0 or NaN.
 Status runClipGradNorm(const StepSpec &spec, const KernelArgs &args) {
   size_t count = args.inputs.size() - 1;
-  double total = norm(args.inputs.first(count), args.workspace);
+  double total = norm(NormOrder(spec), args.inputs.first(count), args.workspace);
   double factor = loadDouble(args.inputs[count], 0) / (total + 1e-6);
   if (factor > 1)
     factor = 1;
@@ -157,23 +188,31 @@ Status runClipGradValue(const StepSpec &spec, const KernelArgs &args) {
   return Status::success();
 }
 
-/// Inputs: found_inf loss_scale good_steps growth backoff interval min max. As torch's GradScaler, growth that would
-/// overflow is not taken; the result stays in [min, max].
+/// Inputs: found_inf loss_scale good_steps growth backoff interval min max hysteresis_left? hysteresis?. As torch's
+/// GradScaler, growth that would overflow is not taken; bounds hold for what changes.
 Status runUpdateLossScale(const StepSpec &spec, const KernelArgs &args) {
   float scale = *args.inputs[1].as<float>();
   int64_t goodSteps = *args.inputs[2].as<int64_t>();
-  float low = static_cast<float>(loadDouble(args.inputs[6], 0)),
-        high = static_cast<float>(loadDouble(args.inputs[7], 0));
+  bool hasHysteresis = present(args.inputs, 8);
+  int64_t left = hasHysteresis ? *args.inputs[8].as<int64_t>() : 1;
+  auto times = [&](size_t factor) {
+    return static_cast<float>(static_cast<double>(scale) * loadDouble(args.inputs[factor], 0));
+  };
   if (*args.inputs[0].as<bool>()) {
-    scale = static_cast<float>(static_cast<double>(scale) * loadDouble(args.inputs[4], 0));
+    left = std::max<int64_t>(left - 1, 0);
+    if (left == 0)
+      scale = std::max(times(4), static_cast<float>(loadDouble(args.inputs[6], 0)));
     goodSteps = 0;
   } else if (++goodSteps == loadIndex(args.inputs[5], 0)) {
-    float grown = static_cast<float>(static_cast<double>(scale) * loadDouble(args.inputs[3], 0));
-    scale = std::isfinite(grown) ? grown : scale;
+    if (float grown = times(3); std::isfinite(grown))
+      scale = std::min(grown, static_cast<float>(loadDouble(args.inputs[7], 0)));
+    left = hasHysteresis ? loadIndex(args.inputs[9], 0) : left;
     goodSteps = 0;
   }
-  *args.outputs[0].as<float>() = scale < low ? low : scale > high ? high : scale;
+  *args.outputs[0].as<float>() = scale;
   *args.outputs[1].as<int64_t>() = goodSteps;
+  if (hasHysteresis)
+    *args.outputs[2].as<int64_t>() = left;
   return Status::success();
 }
 
@@ -185,9 +224,11 @@ template <size_t trailing> std::string refuse(const StepSpec &spec) {
   return "";
 }
 std::string refuseUpdateLossScale(const StepSpec &spec) {
-  bool expected = spec.inputs.size() == 8 && spec.inputs[0].dtype == DType::Bool &&
-                  spec.inputs[1].dtype == DType::F32 && spec.inputs[2].dtype == DType::I64;
-  return expected ? "" : "it takes found_inf bool, loss_scale f32, good_steps i64 and five scalars";
+  bool hasHysteresis = present(spec.inputs, 8);
+  bool expected = spec.inputs.size() == (hasHysteresis ? 10 : 8) && spec.inputs[0].dtype == DType::Bool &&
+                  spec.inputs[1].dtype == DType::F32 && spec.inputs[2].dtype == DType::I64 &&
+                  (!hasHysteresis || spec.inputs[8].dtype == DType::I64);
+  return expected ? "" : "it takes found_inf bool, loss_scale f32, good_steps i64, five scalars, and two i64 or none";
 }
 
 } // namespace

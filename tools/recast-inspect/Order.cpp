@@ -8,7 +8,10 @@ namespace recast::inspect {
 
 namespace {
 
-bool isUpdate(Operation *op) { return isa<train::AdamWOp, train::AdamOp, train::SgdOp>(op); }
+bool isUpdate(Operation *op) {
+  return isa<train::AdamWOp, train::AdamOp, train::NAdamOp, train::RAdamOp, train::AdagradOp, train::RmsPropOp,
+             train::LionOp, train::SgdOp>(op);
+}
 
 std::string label(Operation *op) { return (Node(op).domain() == "recast" ? "" : "onnx.") + Node(op).opType().str(); }
 

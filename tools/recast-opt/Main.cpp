@@ -9,8 +9,11 @@
 #include "mlir/Support/Timing.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
+#include "tools/recast-opt/OptimizerFlags.h"
+#include <cmath>
 
 using namespace recast;
 namespace cl = llvm::cl;
@@ -25,9 +28,8 @@ template <typename T> struct Flag : cl::opt<T> {
       : cl::opt<T>(name, cl::desc(text), cl::init(initial), cl::cat(category), mods...) {}
 };
 struct Globs : cl::list<std::string> {
-  Globs(llvm::StringRef name, llvm::StringRef text)
-      : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc("GLOB,..."), cl::cat(category)) {
-  }
+  Globs(llvm::StringRef name, llvm::StringRef text, llvm::StringRef value = "GLOB,...")
+      : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc(value), cl::cat(category)) {}
 };
 
 cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
@@ -53,25 +55,94 @@ Flag<double> scaleInit("loss-scale-init", "Initial scale", 65536);
 Flag<double> scaleGrowth("loss-scale-growth", "Factor after an interval of good steps", 2);
 Flag<double> scaleBackoff("loss-scale-backoff", "Factor after a non-finite gradient", 0.5);
 Flag<int64_t> scaleInterval("loss-scale-interval", "Good steps before the scale grows", 2000);
-Flag<double> scaleMin("loss-scale-min", "Lower bound of the scale", 0);
-Flag<double> scaleMax("loss-scale-max", "Upper bound of the scale", 3.402823466e+38);
-Flag<std::string> optimizer("optimizer", "adamw, adam or sgd", "adamw");
-Flag<double> lr("lr", "Learning rate", -1);
-cl::list<double> betas("betas", cl::CommaSeparated, cl::desc("Decays of the moments (default 0.9,0.999)"),
-                       cl::cat(category));
-Flag<double> eps("eps", "Added to the denominator of the update", 1e-8);
-Flag<double> weightDecay("weight-decay", "Weight decay (default: 0.01 for adamw, else 0)", -1);
-Flag<double> momentum("momentum", "Momentum of sgd", 0);
-Flag<bool> nesterov("nesterov", "Nesterov momentum of sgd", false);
+Flag<std::string> scaleMin("loss-scale-min", "The least that the scale backs off to (empty: no bound)", "");
+Flag<std::string> scaleMax("loss-scale-max", "The most that the scale grows to (empty: no bound)", "");
+Flag<int64_t> scaleHysteresis("loss-scale-hysteresis",
+                              "Overflows, since the scale last could have grown, before it backs off", 1);
+Flag<std::string> optimizer("optimizer", "adamw, adam, sgd, adagrad, rmsprop, nadam, radam or lion", "adamw");
+tools::OptimizerFlags optimizerFlags(category);
 Globs noDecay("no-decay", "Parameters without weight decay");
-Flag<double> clipNorm("clip-grad-norm", "Largest global 2-norm of the gradients", 0);
+Globs lrScale("lr-scale", "Factor of the learning rate for parameters; the first match counts", "GLOB=FACTOR");
+Globs decayScale("decay-scale", "Factor of the weight decay for parameters; the first match counts", "GLOB=FACTOR");
+Flag<double> ema("ema", "Keep a moving average of the parameters with this decay, for instance 0.999", 0);
+Flag<double> clipNorm("clip-grad-norm", "Largest global norm of the gradients", 0);
+Flag<double> clipNormType("clip-grad-norm-type", "Order of that norm, from 1 to inf (the largest absolute value)", 2);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
+Flag<std::string> weights("weights", "parameters or ema: which of the values in --state-in", "parameters");
 
 constexpr llvm::StringLiteral kTool = "recast-opt";
+
+std::vector<std::string> list(const cl::list<std::string> &flags) { return {flags.begin(), flags.end()}; }
+
+// A bound that may be left empty. False where it is no number.
+bool readBound(const std::string &text, double &bound) {
+  return text.empty() || (!llvm::StringRef(text).getAsDouble(bound) && !std::isnan(bound));
+}
+
+// torch.amp.GradScaler asserts the same of growth and backoff.
+std::string readLossScale(PipelineOptions &o) {
+  double number;
+  if (!lossScale.empty() && lossScale != "none" && lossScale != "dynamic" &&
+      (llvm::StringRef(lossScale).getAsDouble(number) || !(number > 0) || !std::isfinite(number)))
+    return "--loss-scale=" + lossScale + ": none, dynamic or a number above 0 is needed";
+  if (!(scaleInit > 0) || !std::isfinite(scaleInit))
+    return "--loss-scale-init: a number above 0 is needed";
+  if (!(scaleGrowth > 1) || !std::isfinite(scaleGrowth))
+    return "--loss-scale-growth: a factor above 1 is needed";
+  if (!(scaleBackoff > 0 && scaleBackoff < 1))
+    return "--loss-scale-backoff: a factor between 0 and 1 is needed";
+  if (scaleInterval < 1)
+    return "--loss-scale-interval: a number of steps from 1 on is needed";
+  if (scaleHysteresis < 1)
+    return "--loss-scale-hysteresis: a number of overflows from 1 on is needed";
+  if (!readBound(scaleMin, o.scaleMin) || o.scaleMin < 0)
+    return "--loss-scale-min=" + scaleMin + ": a number from 0 on is needed, or nothing";
+  if (!readBound(scaleMax, o.scaleMax) || !(o.scaleMax > 0))
+    return "--loss-scale-max=" + scaleMax + ": a number above 0 is needed, or nothing";
+  if (o.scaleMin > o.scaleMax)
+    return "--loss-scale-min=" + scaleMin + " is above --loss-scale-max=" + scaleMax;
+  o.lossScale = lossScale;
+  o.scaleInit = scaleInit;
+  o.scaleGrowth = scaleGrowth;
+  o.scaleBackoff = scaleBackoff;
+  o.scaleInterval = scaleInterval;
+  o.scaleHysteresis = scaleHysteresis;
+  return "";
+}
+
+// Clipping, optimizer, groups of parameters.
+std::string readUpdate(PipelineOptions &o) {
+  o.optimizer = optimizer;
+  if (std::string problem = optimizerFlags.read(optimizer, o.optimizerSettings); !problem.empty())
+    return problem;
+  o.noDecay = list(noDecay);
+  o.lrScale = list(lrScale);
+  o.decayScale = list(decayScale);
+  for (auto &&[flag, entries] : {std::pair("lr-scale", &o.lrScale), std::pair("decay-scale", &o.decayScale)})
+    if (auto rules = step::readFactors(flag, *entries); !rules)
+      return "--" + llvm::toString(rules.takeError());
+  auto given = [](const Flag<double> &flag) {
+    return flag.getNumOccurrences() ? std::optional(double(flag)) : std::nullopt;
+  };
+  o.ema = given(ema);
+  o.clipNorm = given(clipNorm);
+  o.clipValue = given(clipValue);
+  o.clipNormType = clipNormType;
+  if (o.ema && !(*o.ema >= 0 && *o.ema <= 1))
+    return "--ema: a decay from 0 to 1 is needed";
+  for (const Flag<double> *flag : {&clipNorm, &clipValue})
+    if (flag->getNumOccurrences() && !(*flag >= 0))
+      return ("--" + flag->ArgStr + ": a number from 0 on is needed").str();
+  if (!(o.clipNormType >= 1))
+    return "--clip-grad-norm-type: an order from 1 on is needed, or inf";
+  if (clipNormType.getNumOccurrences() && !o.clipNorm)
+    return "--clip-grad-norm-type needs --clip-grad-norm=X";
+  return "";
+}
 
 // Fills the options; a message where a value is none of those that the contract names.
 std::string readOptions(PipelineOptions &o) {
@@ -87,15 +158,14 @@ std::string readOptions(PipelineOptions &o) {
     return "--precision=" + precision + ": this version has f32, bf16 and f16";
   if (!dtype.empty() && dtype != "f32" && dtype != "f64")
     return "--dtype=" + dtype + ": f32 or f64 is needed";
-  double number;
-  if (!lossScale.empty() && lossScale != "none" && lossScale != "dynamic" &&
-      (llvm::StringRef(lossScale).getAsDouble(number) || !(number > 0)))
-    return "--loss-scale=" + lossScale + ": none, dynamic or a number above 0 is needed";
-  if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
-    return "--optimizer=" + optimizer + ": this version has adamw, adam and sgd";
-  if (!betas.empty() && betas.size() != 2)
-    return "--betas: two numbers are needed, for instance --betas=0.9,0.999";
-  auto list = [](const cl::list<std::string> &flags) { return std::vector<std::string>(flags.begin(), flags.end()); };
+  if (std::string problem = readLossScale(o); !problem.empty())
+    return problem;
+  if (std::string problem = readUpdate(o); !problem.empty())
+    return problem;
+  if (weights != "parameters" && weights != "ema")
+    return "--weights=" + weights + ": parameters or ema is needed";
+  if (weights.getNumOccurrences() && stateIn.empty())
+    return "--weights chooses among the values in --state-in=FILE: it needs that";
   o.loss = loss;
   o.train = list(train);
   o.freeze = list(freeze);
@@ -104,24 +174,6 @@ std::string readOptions(PipelineOptions &o) {
   o.dtype = dtype;
   o.precision = precision;
   o.policy = policy;
-  o.lossScale = lossScale;
-  o.scaleInit = scaleInit;
-  o.scaleGrowth = scaleGrowth;
-  o.scaleBackoff = scaleBackoff;
-  o.scaleInterval = scaleInterval;
-  o.scaleMin = scaleMin;
-  o.scaleMax = scaleMax;
-  o.optimizer = optimizer;
-  o.lr = lr >= 0 ? lr : 1e-3; // torch.optim: AdamW, Adam and SGD all default to 1e-3
-  o.beta1 = betas.empty() ? 0.9 : betas[0];
-  o.beta2 = betas.empty() ? 0.999 : betas[1];
-  o.eps = eps;
-  o.weightDecay = weightDecay >= 0 ? weightDecay : optimizer == "adamw" ? 0.01 : 0;
-  o.momentum = momentum;
-  o.nesterov = nesterov;
-  o.noDecay = list(noDecay);
-  o.clipNorm = clipNorm;
-  o.clipValue = clipValue;
   o.seed = seed;
   return "";
 }
@@ -172,7 +224,7 @@ int main(int argc, char **argv) {
   if (!module)
     return tools::kFailed;
   if (!stateIn.empty())
-    if (mlir::failed(tools::applyState(*module, stateIn)))
+    if (mlir::failed(tools::applyState(*module, stateIn, weights == "ema")))
       return tools::kFailed;
 
   if (int code = rewrite(*module, options, pipeline))
