@@ -11,6 +11,7 @@ namespace recast::step {
 namespace {
 
 using S = OptimizerSettings;
+constexpr double kMost = std::numeric_limits<double>::max(); // no upper bound, but finite
 
 OptimizerSettings with(double lr, void (*change)(S &) = nullptr) {
   OptimizerSettings settings;
@@ -26,29 +27,44 @@ std::string names() {
   return llvm::join(llvm::map_range(optimizerInfos(), [](const OptimizerInfo &o) { return o.name.str(); }), ", ");
 }
 
+// The two decays are one flag.
+llvm::StringRef flagOf(llvm::StringRef setting) {
+  return setting == "beta1" || setting == "beta2" ? llvm::StringRef("betas") : setting;
+}
+
+std::string flagsOf(const OptimizerInfo &info) {
+  std::vector<std::string> flags;
+  for (llvm::StringRef setting : info.settings)
+    if (setting != "beta2")
+      flags.push_back(("--" + flagOf(setting)).str());
+  return llvm::join(flags, ", ");
+}
+
 llvm::Error readValue(const SettingInfo &info, llvm::StringRef value, OptimizerSettings &settings) {
+  std::string given = (info.name + "=" + value).str();
+  if (flagOf(info.name) != info.name)
+    given = (flagOf(info.name) + ": " + given).str();
   if (info.flag) {
     if (value != "true" && value != "false")
-      return wrong(info.name + "=" + value + ": true or false is needed");
+      return wrong(given + ": true or false is needed");
     settings.*info.flag = value == "true";
     return llvm::Error::success();
   }
   double number;
   if (value.getAsDouble(number))
-    return wrong(info.name + "=" + value + ": a number is needed");
-  bool isInside = number >= info.low && (info.isBelowHigh ? number < info.high : number <= info.high);
-  if (isInside) {
+    return wrong(given + ": a number is needed");
+  if (number >= info.low && (info.isBelowHigh ? number < info.high : number <= info.high)) {
     settings.*info.number = number;
     return llvm::Error::success();
   }
   std::string range;
   llvm::raw_string_ostream out(range);
-  out << "at least " << llvm::format("%g", info.low);
-  if (info.isBelowHigh)
-    out << " and below " << llvm::format("%g", info.high);
+  out << "from " << llvm::format("%g", info.low);
+  if (info.high == kMost)
+    out << " on";
   else
-    out << " and at most " << llvm::format("%g", info.high);
-  return wrong(info.name + "=" + value + ": a number of " + range + " is needed");
+    out << (info.isBelowHigh ? " to below " : " to ") << llvm::format("%g", info.high);
+  return wrong(given + ": a number " + range + " is needed");
 }
 
 // Combinations that torch.optim refuses.
@@ -61,19 +77,18 @@ llvm::Error checkTogether(const OptimizerSettings &settings) {
 } // namespace
 
 llvm::ArrayRef<SettingInfo> settingInfos() {
-  constexpr double most = std::numeric_limits<double>::max();
   static const SettingInfo infos[] = {
-      {"lr", "Learning rate", &S::lr, nullptr, 0, most},
+      {"lr", "Learning rate", &S::lr, nullptr, 0, kMost},
       {"beta1", "Decay of the first moment", &S::beta1, nullptr, 0, 1, true},
       {"beta2", "Decay of the second moment", &S::beta2, nullptr, 0, 1, true},
-      {"eps", "Added to the denominator of the update", &S::eps, nullptr, 0, most},
-      {"weight-decay", "Weight decay", &S::weightDecay, nullptr, 0, most},
-      {"momentum", "Momentum", &S::momentum, nullptr, 0, most},
-      {"dampening", "Part of the gradient that momentum leaves out", &S::dampening, nullptr, 0, most},
+      {"eps", "Added to the denominator of the update", &S::eps, nullptr, 0, kMost},
+      {"weight-decay", "Weight decay", &S::weightDecay, nullptr, 0, kMost},
+      {"momentum", "Momentum", &S::momentum, nullptr, 0, kMost},
+      {"dampening", "Part of the gradient that momentum leaves out", &S::dampening, nullptr, 0, kMost},
       {"alpha", "Decay of the mean of squares", &S::alpha, nullptr, 0, 1},
-      {"lr-decay", "Decay of the learning rate with the steps", &S::lrDecay, nullptr, 0, most},
-      {"initial-accumulator", "Where the sum of squares starts", &S::initialAccumulator, nullptr, 0, most},
-      {"momentum-decay", "Decay of the momentum", &S::momentumDecay, nullptr, 0, most},
+      {"lr-decay", "Decay of the learning rate with the steps", &S::lrDecay, nullptr, 0, kMost},
+      {"initial-accumulator", "Where the sum of squares starts", &S::initialAccumulator, nullptr, 0, kMost},
+      {"momentum-decay", "Decay of the momentum", &S::momentumDecay, nullptr, 0, kMost},
       {"nesterov", "Nesterov momentum", nullptr, &S::nesterov},
       {"amsgrad", "Divide by the largest second moment so far", nullptr, &S::amsgrad},
       {"centered", "Divide by the deviation from the mean", nullptr, &S::centered},
@@ -112,7 +127,7 @@ llvm::Expected<OptimizerSettings> readSettings(llvm::StringRef optimizer, llvm::
     auto [name, value] = text.split('=');
     const auto *setting = llvm::find_if(settingInfos(), [&](const SettingInfo &s) { return s.name == name; });
     if (setting == settingInfos().end() || !llvm::is_contained(info->settings, name))
-      return wrong(name + ": " + optimizer + " does not use it; it has " + llvm::join(info->settings, ", "));
+      return wrong(flagOf(name) + ": " + optimizer + " does not use it; it has " + flagsOf(*info));
     if (llvm::Error error = readValue(*setting, value, settings))
       return error;
   }

@@ -12,8 +12,9 @@ struct ScheduleOptions {
   double minLr = 0;
 };
 
-/// Counts optimizer steps from 0; a step that is skipped for an overflow counts. With base rate b, W warm-up steps, N
-/// steps in all, and r = (t - W) / (N - W):
+/// Counts optimizer steps from 0, not micro-batches; a step that is skipped for an overflow counts, as in PyTorch's
+/// usual loop, which calls scheduler.step() in every iteration. With base rate b, W warm-up steps, N steps in all, and
+/// r = (t - W) / (N - W):
 ///   t < W:    b (t + 1) / W
 ///   linear:   b + r (min - b)
 ///   cosine:   min + (b - min) (1 + cos(pi r)) / 2

@@ -1,5 +1,5 @@
 """Gradient clipping in f64 against torch.nn.utils, with the numbers of the corpus: orders 1, 2 and infinity, a limit of 0,
-gradients that are tiny, zero, infinite or NaN.
+gradients that are tiny, zero, infinite or NaN; and orders 2.5 and 3, by torch's formula in numpy.
 
 The clipped gradients are read from the passes of a step before its optimizer; norms and gradients agree to 1e-12, a few
 roundings of sums over 17 numbers, and infinities and NaN stand where PyTorch's do. A whole step with such gradients then
@@ -10,6 +10,7 @@ import json
 import gradients_model
 import kit
 import numpy as np
+from optimizers import on_onnxruntime
 from safetensors.numpy import save_file
 
 TOLERANCE = 1e-12
@@ -23,16 +24,30 @@ def same(got, want):
             and kit.norm(got[finite] - want[finite]) <= TOLERANCE * kit.norm(want[finite]))
 
 
+def by_formula(tensors):
+    """Cases of other orders, in the corpus's form; their clipped gradients go into `tensors`."""
+    gradients, cases = [tensors["base.0"], tensors["base.1"]], []
+    for order in (2.5, 3.0):
+        for limit in (0.5, 100.0):
+            total = sum(float(np.sum(np.abs(g) ** order)) for g in gradients) ** (1 / order)
+            name = f"formula.norm{order}.{limit}"
+            tensors |= {f"{name}.{i}": g * min(1.0, limit / (total + 1e-6)) for i, g in enumerate(gradients)}
+            cases.append(dict(name=name, input="base", kind="norm", limit=limit, norm_type=order, total_norm=total))
+    return cases
+
+
 def main():
     test = kit.Test(__doc__)
     folder = test.corpus / "dynamics" / "optimizers"
     cases, tensors = json.loads((folder / "clip.json").read_text())["cases"], kit.load(folder / "clip.safetensors")
+    cases += by_formula(tensors)
     model, data = test.temp / "model.onnx", test.temp / "data.safetensors"
     for case in cases:
-        name, count = case["name"], sum(n.startswith(f"{case['name']}.") for n in tensors)
+        name, count = case["name"], sum(n.rpartition(".")[0] == case["name"] for n in tensors)
         gradients = {f"w{i}": tensors[f"{case['input']}.{i}"] for i in range(count)}
         gradients_model.write(model, {n: np.zeros_like(v) for n, v in gradients.items()})
-        save_file(gradients_model.batches({n: v[None] for n, v in gradients.items()}), data)
+        batches = gradients_model.batches({n: v[None] for n, v in gradients.items()})
+        save_file(batches, data)
         if case["kind"] == "norm":
             settings = [f"max-norm={case['limit']}", f"norm-type={case['norm_type']}"]
             flags = [f"--clip-grad-norm={case['limit']}", f"--clip-grad-norm-type={case['norm_type']}"]
@@ -44,12 +59,15 @@ def main():
                   f"clip-gradients{{{' '.join(settings)}}})", "-o", clipped)
         run = [f"--data={data}", "--data-layout=batches", "--steps=1", f"--outputs={outputs}"]
         test.tool("recast-run", clipped, *run)
-        got = {n: v[0] for n, v in kit.load(outputs).items()}
         wants = {f"w{i}": tensors[f"{name}.{i}"] for i in range(count)}
-        test.check(all(same(got.get(f"grad.clipped.{n}", []), w) for n, w in wants.items()), f"{name}: gradients")
-        if case["total_norm"] is not None:
-            total = float(case["total_norm"])
-            test.check(same(got["grad_norm"], total), f"{name}: norm {float(got['grad_norm'])!r}, expected {total!r}")
+        for label, got in (("", kit.load(outputs)), (" on onnxruntime", on_onnxruntime(clipped, batches, 1))):
+            got = {n: v[0] for n, v in got.items()}
+            test.check(all(same(got.get(f"grad.clipped.{n}", []), w) for n, w in wants.items()),
+                       f"{name}: gradients{label}")
+            if case["total_norm"] is not None:
+                total = float(case["total_norm"])
+                test.check(same(got["grad_norm"], total),
+                           f"{name}: norm {float(got['grad_norm'])!r}, expected {total!r}{label}")
 
         step = test.temp / "step.onnx"
         test.tool("recast-opt", model, *flags, "--optimizer=sgd", "--lr=1", "-o", step)

@@ -5,8 +5,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
 
-def write(path, parameters, dtype=TensorProto.DOUBLE, opset=17):
-    """parameters: name -> initial value. Each becomes an initializer, and `grad.<name>` a graph input of its shape."""
+def write(path, parameters, dtype=TensorProto.DOUBLE, opset=17, products=False):
+    """parameters: name -> initial value. Each becomes an initializer, and `grad.<name>` a graph input of its shape. With
+    `products` there are outputs `product.<name>`, which stay where the loss is cut off."""
     as_type = {TensorProto.DOUBLE: np.float64, TensorProto.FLOAT: np.float32}[dtype]
     nodes, inputs, initializers, sums = [], [], [], []
     for name, value in parameters.items():
@@ -20,7 +21,8 @@ def write(path, parameters, dtype=TensorProto.DOUBLE, opset=17):
         sums.append(f"sum.{name}")
     nodes.append(helper.make_node("Sum", sums, ["loss"]))
     loss = helper.make_tensor_value_info("loss", dtype, [])
-    graph = helper.make_graph(nodes, "gradients", inputs, [loss], initializers)
+    others = [helper.make_tensor_value_info(f"product.{n}", dtype, np.shape(v)) for n, v in parameters.items()]
+    graph = helper.make_graph(nodes, "gradients", inputs, [loss] + others * products, initializers)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), str(path))
 
 

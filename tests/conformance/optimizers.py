@@ -10,6 +10,7 @@ import json
 import gradients_model
 import kit
 import numpy as np
+import onnx
 import onnxruntime
 from safetensors.numpy import save_file
 
@@ -53,6 +54,7 @@ def main():
     save_file(gradients_model.batches(gradients), data)
     # Scalars are no parameters by default.
     test.tool("recast-opt", model, *flags(kind, arguments), f"--train={','.join(parameters)}", "-o", step)
+    onnx.checker.check_model(str(step), full_check=True)
     outputs, state = test.temp / "outputs", test.temp / "state"
     test.tool("recast-run", step, f"--data={data}", "--data-layout=batches", f"--steps={steps}",
               f"--outputs={outputs}", f"--state-out={state}")

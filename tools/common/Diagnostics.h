@@ -22,7 +22,9 @@ public:
           llvm::errs() << tool << ": " << kind << ": " << diagnostic.str() << '\n';
           for (mlir::Diagnostic &note : diagnostic.getNotes())
             llvm::errs() << "  note: " << note.str() << '\n';
-        }) {}
+        }) {
+    context.printOpOnDiagnostic(false); // The operation may be the whole graph, weights included.
+  }
 
 private:
   mlir::ScopedDiagnosticHandler handler;

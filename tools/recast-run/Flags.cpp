@@ -41,8 +41,11 @@ Flags::Flags()
               cl::desc("Write every graph output of every step, stacked on a new axis 0 (safetensors)")),
       metrics("metrics", cl::value_desc("file.jsonl|folder"), cl::cat(category),
               cl::desc("Log a JSON line a step; a folder gets TensorBoard events")),
-      schedule("lr-schedule", cl::value_desc("constant|linear|cosine|file"), cl::init("constant"), cl::cat(category),
-               cl::desc("How the learning rate changes; a file has a number for every step")),
+      schedule(
+          "lr-schedule", cl::value_desc("constant|linear|cosine|file"), cl::init("constant"), cl::cat(category),
+          cl::desc(
+              "How the learning rate changes with the optimizer steps, skipped ones included; a file has a number for "
+              "every step")),
       deviceArg("device", cl::value_desc("cpu|cuda[:N]"), cl::init("cpu"), cl::desc("Where to run"), cl::cat(category)),
       profile("profile", cl::value_desc("file.json"), cl::desc("Write a Chrome trace of the kernels"),
               cl::cat(category)),
@@ -61,7 +64,7 @@ Flags::Flags()
       checkpointEvery("checkpoint-every", cl::value_desc("N"), cl::desc("Steps between checkpoints"),
                       cl::cat(category)),
       warmupSteps("warmup-steps", cl::value_desc("N"), cl::cat(category),
-                  cl::desc("Steps over which the learning rate rises from 0")),
+                  cl::desc("Optimizer steps over which the learning rate rises from 0")),
       threadsArg("threads", cl::value_desc("N"), cl::desc("Threads to use (default: all)"), cl::cat(category)),
       seed("seed", cl::value_desc("N"), cl::desc("Of --shuffle (default 0)"), cl::cat(category)),
       shuffle("shuffle", cl::desc("A new order of the samples every epoch"), cl::cat(category)),
@@ -133,6 +136,10 @@ bool Flags::readChoices() {
          std::initializer_list<const cl::Option *>{&layout, &batchSize, &shuffle, &dropLast, &epochs})
       if (flag->getNumOccurrences())
         return wrong("--" + flag->ArgStr + " needs --data");
+  if (minLr.getNumOccurrences() && !(minLr >= 0))
+    return wrong("--min-lr must be at least 0");
+  if (minLr.getNumOccurrences() && schedule != "linear" && schedule != "cosine")
+    return wrong("--min-lr is where --lr-schedule=linear and cosine end: it needs one of them");
   if ((checkpointEvery || resume) && checkpointDir.empty())
     return wrong("--checkpoint-every and --resume need --checkpoint-dir");
   return true;
