@@ -111,8 +111,8 @@ def InsertOptimizer : Recast_Pass<"insert-optimizer"> {
   let summary = "Update the parameters: state inputs, optimizer operators, outputs <name>.next";
   let description = [{
     Parameters, moments, the step count and the learning rate become state inputs with their initial values. Where
-    `found_inf` is true every update is skipped, running statistics of BatchNormalization included. With `ema` there is a
-    state `<parameter>.ema`, which follows the new value of the parameter.
+    `found_inf` is true every update is skipped, running statistics of BatchNormalization included. With `ema` there is
+    a state `<parameter>.ema`, which follows the new value of the parameter.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "A name of the table in step/Optimizers.cpp">,
@@ -133,7 +133,7 @@ def UpdateLossScale : Recast_Pass<"update-loss-scale"> {
     Option<"interval", "interval", "int64_t", "2000", "Good steps before the scale grows">,
     Option<"min", "min", "double", "0", "The least that it backs off to">,
     Option<"max", "max", "double", "std::numeric_limits<double>::infinity()", "The most that it grows to">,
-    Option<"hysteresis", "hysteresis", "int64_t", "1", "Overflows, since it last could have grown, before it backs off">,
+    Option<"hysteresis", "hysteresis", "int64_t", "1", "Overflows since it last could have grown before it backs off">,
   ];
 }
 

@@ -1,8 +1,8 @@
-"""Gradient clipping in f64 against torch.nn.utils, with the numbers of the corpus: orders 1, 2 and infinity, a limit of 0,
-gradients that are tiny, zero, infinite or NaN; and orders 2.5 and 3, by torch's formula in numpy.
+"""Gradient clipping in f64 against torch.nn.utils, with the numbers of the corpus.
 
-The clipped gradients are read from the passes of a step before its optimizer; norms and gradients agree to 1e-12, a few
-roundings of sums over 17 numbers, and infinities and NaN stand where PyTorch's do. A whole step with such gradients then
+Orders 1, 2 and infinity, a limit of 0, gradients that are tiny, zero, infinite or NaN; and orders 2.5 and 3, by torch's
+formula in numpy. The clipped gradients are read from the passes of a step before its optimizer; norms and gradients
+agree to 1e-12, a few roundings of sums over 17 numbers, and infinities and NaN stand where PyTorch's do. A whole step with such gradients then
 moves the parameters by the clipped gradients, or not at all where a gradient is not finite.
 """
 import json

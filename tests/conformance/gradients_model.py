@@ -6,8 +6,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 
 def write(path, parameters, dtype=TensorProto.DOUBLE, opset=17, products=False):
-    """parameters: name -> initial value. Each becomes an initializer, and `grad.<name>` a graph input of its shape. With
-    `products` there are outputs `product.<name>`, which stay where the loss is cut off."""
+    """parameters: name -> initial value. Each becomes an initializer, and `grad.<name>` a graph input of its shape.
+    With `products` there are outputs `product.<name>`, which stay where the loss is cut off."""
     as_type = {TensorProto.DOUBLE: np.float64, TensorProto.FLOAT: np.float32}[dtype]
     nodes, inputs, initializers, sums = [], [], [], []
     for name, value in parameters.items():

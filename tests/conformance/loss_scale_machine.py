@@ -1,7 +1,7 @@
 """The dynamic loss scale's rule, driven through a step model by gradients that are finite or not.
 
-The subject is a case of dynamics/loss_scale/state_machine.json: settings, a sequence of overflows, and the scale and the
-counter of good steps after each. All are equal exactly. A step that overflows leaves parameters, moments and step count
+The subject is a case of dynamics/loss_scale/state_machine.json: settings, a sequence of overflows, and the scale and
+the counter of good steps after each. All are equal exactly. A step that overflows leaves parameters, moments and step count
 bit for bit as they were. The body in standard operators gives the same on onnxruntime.
 """
 import json

@@ -1,7 +1,7 @@
-"""The moving average of the parameters, as torch.optim.swa_utils.AveragedModel(get_ema_multi_avg_fn(decay)) computes it.
+"""The moving average of the parameters: torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay).
 
-The first step copies the parameters, later ones move the average by (1 - decay) of the difference; a skipped step keeps
-it bit for bit. In f64, over twelve steps of which three are skipped, to 1e-14: a dozen roundings of 1.1e-16.
+The first step copies the parameters, later ones move the average by (1 - decay) of the difference; a skipped step
+keeps it bit for bit. In f64, over twelve steps of which three are skipped, to 1e-14: a dozen roundings of 1.1e-16.
 """
 import gradients_model
 import kit
@@ -58,8 +58,8 @@ def main():
                    f"inference {' '.join(flags)} holds the tensors <parameter>{suffix}")
     plain = test.temp / "plain"
     save_file({n: v for n, v in end.items() if not n.endswith(".ema")}, plain)
-    done = test.tool("recast-opt", model, "--emit=inference", "--loss=loss", f"--state-in={plain}", "--weights=ema", "-o",
-                     test.temp / "none.onnx", ok=False)
+    done = test.tool("recast-opt", model, "--emit=inference", "--loss=loss", f"--state-in={plain}", "--weights=ema",
+                     "-o", test.temp / "none.onnx", ok=False)
     test.check(done.returncode == 1 and "--ema=DECAY" in done.stderr, f"no averages: {done.stderr.strip()}")
     test.finish()
 

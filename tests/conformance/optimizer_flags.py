@@ -12,7 +12,8 @@ from onnx import numpy_helper
 DEFAULTS = {
     "adamw": (1e-3, [0.9, 0.999, 1e-8, 1e-2]), "adam": (1e-3, [0.9, 0.999, 1e-8, 0]), "sgd": (1e-3, [0, 0, 0]),
     "adagrad": (1e-2, [0, 1e-10, 0]), "rmsprop": (1e-2, [0.99, 1e-8, 0, 0]),
-    "nadam": (2e-3, [0.9, 0.999, 1e-8, 0, 4e-3]), "radam": (1e-3, [0.9, 0.999, 1e-8, 0]), "lion": (1e-4, [0.9, 0.99, 0]),
+    "nadam": (2e-3, [0.9, 0.999, 1e-8, 0, 4e-3]), "radam": (1e-3, [0.9, 0.999, 1e-8, 0]),
+    "lion": (1e-4, [0.9, 0.99, 0]),
 }
 WRONG = [
     (["--optimizer=adamax"], "adagrad"), (["--momentum=0.9"], "adamw does not use it"),
@@ -20,20 +21,26 @@ WRONG = [
     (["--optimizer=adam", "--centered"], "--centered"), (["--optimizer=rmsprop", "--amsgrad"], "--amsgrad"),
     (["--optimizer=sgd", "--nesterov"], "--momentum"),
     (["--optimizer=sgd", "--nesterov", "--momentum=0.9", "--dampening=0.5"], "--dampening"),
-    (["--lr=-1"], "--lr=-1"), (["--lr=fast"], "--lr=fast"), (["--lr=nan"], "--lr=nan"), (["--betas=0.9"], "two numbers"),
+    (["--lr=-1"], "--lr=-1"), (["--lr=fast"], "--lr=fast"), (["--lr=nan"], "--lr=nan"),
+    (["--betas=0.9"], "two numbers"), (["--optimizer=lion", "--betas=1,0.9"], "--betas: beta1=1"),
     (["--betas=0.9,1"], "beta2=1"), (["--eps=-1e-8"], "--eps"), (["--weight-decay=-1"], "--weight-decay"),
     (["--optimizer=rmsprop", "--alpha=2"], "--alpha=2"), (["--amsgrad=maybe"], "--amsgrad=maybe"),
     (["--ema=1.5"], "--ema"), (["--ema=-0.1"], "--ema"), (["--clip-grad-norm=-1"], "--clip-grad-norm"),
-    (["--clip-grad-value=nan"], "--clip-grad-value"), (["--clip-grad-norm=1", "--clip-grad-norm-type=0.5"], "from 1 on"),
-    (["--clip-grad-norm-type=1"], "--clip-grad-norm=X"), (["--weights=ema"], "--state-in"), (["--weights=mean"], "--weights"),
+    (["--clip-grad-value=nan"], "--clip-grad-value"),
+    (["--clip-grad-norm=1", "--clip-grad-norm-type=0.5"], "from 1 on"),
+    (["--clip-grad-norm-type=1"], "--clip-grad-norm=X"),
+    (["--weights=ema"], "--state-in"), (["--weights=mean"], "--weights"),
     (["--loss-scale-growth=1"], "--loss-scale-growth"), (["--loss-scale-backoff=1"], "--loss-scale-backoff"),
     (["--loss-scale-interval=0"], "--loss-scale-interval"), (["--loss-scale-hysteresis=0"], "--loss-scale-hysteresis"),
-    (["--loss-scale-init=0"], "--loss-scale-init"), (["--loss-scale-min=4", "--loss-scale-max=2"], "--loss-scale-max=2"),
+    (["--loss-scale-init=0"], "--loss-scale-init"),
+    (["--loss-scale-min=4", "--loss-scale-max=2"], "--loss-scale-max=2"),
     (["--loss-scale-max=high"], "--loss-scale-max=high"), (["--loss-scale=inf"], "--loss-scale=inf"),
 ]
 RIGHT = [
-    ["--loss-scale=dynamic", "--loss-scale-min=", "--loss-scale-max="], ["--optimizer=sgd", "--momentum=0.9", "--nesterov"],
-    ["--optimizer=adagrad", "--initial-accumulator-value=0.5"], ["--optimizer=adam", "--amsgrad", "--decoupled-weight-decay"],
+    ["--loss-scale=dynamic", "--loss-scale-min=", "--loss-scale-max="],
+    ["--optimizer=sgd", "--momentum=0.9", "--nesterov"],
+    ["--optimizer=adagrad", "--initial-accumulator-value=0.5"],
+    ["--optimizer=adam", "--amsgrad", "--decoupled-weight-decay"],
     ["--clip-grad-norm=1", "--clip-grad-norm-type=inf", "--clip-grad-value=0.5"],
 ]
 

@@ -1,8 +1,8 @@
 """Ten steps of an optimizer in f64 against PyTorch's trace (Lion: against the published algorithm).
 
-The subject is a name in the trace's table, whose PyTorch arguments become flags. Parameters after every step and state at
-the end equal PyTorch's to 1e-12 of their norm: ten steps of some twenty roundings (1.1e-16) each, and the square root of
-a second moment divides by a number that may be small. The same step on onnxruntime, where the bodies in standard
+The subject is a name in the trace's table, whose PyTorch arguments become flags. Parameters after every step and state
+at the end equal PyTorch's to 1e-12 of their norm: ten steps of some twenty roundings (1.1e-16) each, and the square
+root of a second moment divides by a number that may be small. The same step on onnxruntime, where the bodies in standard
 operators run, is held to the same bound.
 """
 import json
@@ -60,8 +60,8 @@ def main():
               f"--outputs={outputs}", f"--state-out={state}")
     got, end = kit.load(outputs), kit.load(state)
 
-    test.all_close("parameters after every step", {n: (got.get(f"{n}.next"), trace[f"{setting}.{n}"]) for n in parameters},
-                   TOLERANCE)
+    test.all_close("parameters after every step",
+                   {n: (got.get(f"{n}.next"), trace[f"{setting}.{n}"]) for n in parameters}, TOLERANCE)
     pairs = {}
     for name, want in trace.items():
         if name.startswith(f"{setting}.state."):

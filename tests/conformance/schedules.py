@@ -1,7 +1,7 @@
 """Learning rates of a run, step by step, and what a skipped step does to them.
 
-A schedule counts the steps that were tried: PyTorch's loop calls scheduler.step() after scaler.step() in every iteration,
-whether the scaler skipped the update or not. The optimizer's own count, on which Adam's bias correction depends, leaves
+A schedule counts the steps that were tried: PyTorch's loop calls scheduler.step() after scaler.step() in every
+iteration, whether the scaler skipped the update or not. The optimizer's own count, on which Adam's bias correction depends, leaves
 skipped steps out. Rates are those of torch.optim.lr_scheduler (LinearLR from lr/W for the warm-up, then LinearLR or
 CosineAnnealingLR) in closed form, equal to 1e-15; the rate is what SGD with a gradient of -1 adds to a parameter.
 """
@@ -49,7 +49,8 @@ def main():
             # Sums of 17 rates, each rounded once.
             test.close(f"{label}: the parameter moves by them", got["w.next"][:, 0],
                        np.cumsum(np.where(taken, wants, 0)), 1e-14)
-            test.check(np.array_equal(got["step.next"].ravel(), np.cumsum(taken)), f"{label}: step counts what was taken")
+            test.check(np.array_equal(got["step.next"].ravel(), np.cumsum(taken)),
+                       f"{label}: step counts what was taken")
     for flags in (["--min-lr=0.1"], ["--lr-schedule=cosine", "--min-lr=-1"], ["--warmup-steps=-1"]):
         done = test.tool(*run, *flags, ok=False)
         test.check(done.returncode == 2 and flags[-1].split("=")[0] in done.stderr, f"{flags}: {done.stderr.strip()}")
