@@ -68,7 +68,8 @@ def ComputeGradients : Recast_Pass<"compute-gradients"> {
     ListOption<"train", "train", "std::string", "Globs of tensors to differentiate; none: the default choice">,
     ListOption<"freeze", "freeze", "std::string", "Globs of parameters to leave out">,
     ListOption<"paddingIndex", "padding-index", "std::string",
-               "GLOB=N: row N of embedding tables, which look-ups give no gradient">,
+               "GLOB=N: row N of embedding tables, which look-ups give no gradient; GLOB=none: every row has one; "
+               "tables not named: the row that alone holds only zeros">,
   ];
   let statistics = [Statistic<"numParameters", "parameters", "Parameters that have a gradient">];
 }

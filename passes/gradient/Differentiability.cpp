@@ -1,4 +1,5 @@
 #include "passes/gradient/Differentiability.h"
+#include "ir/onnx/TensorData.h"
 #include "llvm/Support/Regex.h"
 
 using namespace mlir;
@@ -191,6 +192,28 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
                                << " of the model";
     }
   return choices;
+}
+
+std::optional<int64_t> paddingRow(Value table) {
+  auto isLookUp = [&](Operation *user) {
+    Node node(user);
+    return isa<GatherOp>(user) && node.input(0) == table && node.getInt("axis", 0) == 0;
+  };
+  TensorAttr tensor = llvm::any_of(table.getUsers(), isLookUp) ? constantOf(table) : TensorAttr();
+  if (!tensor || tensor.getType().getRank() != 2 || tensor.getType().getNumElements() == 0)
+    return std::nullopt;
+  ArrayRef<char> bytes = rawBytes(tensor);
+  int64_t rows = tensor.getType().getDimSize(0);
+  size_t width = bytes.size() / static_cast<size_t>(rows);
+  std::optional<int64_t> found;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (llvm::any_of(bytes.slice(static_cast<size_t>(row) * width, width), [](char byte) { return byte != 0; }))
+      continue;
+    if (found || rows == 1)
+      return std::nullopt;
+    found = row;
+  }
+  return found;
 }
 
 } // namespace recast::gradient

@@ -42,8 +42,8 @@ Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");
 cl::list<std::string> paddingIndex(
     "padding-index", cl::CommaSeparated, cl::value_desc("GLOB=N"), cl::cat(category),
-    cl::desc(
-        "Row N of embedding tables that look-ups give no gradient (PyTorch's padding_idx, which ONNX does not keep)"));
+    cl::desc("Row N of embedding tables that look-ups give no gradient, or none (PyTorch's padding_idx; default: the "
+             "row that alone holds only zeros)"));
 Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
