@@ -18,7 +18,7 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
   void runOnOperation() override {
     step::StepGraph s(getOperation());
     gradient::TrainableOptions options{{train.begin(), train.end()}, {freeze.begin(), freeze.end()}};
-    auto lossValue = gradient::findLoss(s.graph, loss);
+    auto lossValue = gradient::findLoss(s.graph, s.info.loss.empty() ? loss.getValue() : s.info.loss);
     if (failed(lossValue))
       return signalPassFailure();
     if (s.info.loss.empty())

@@ -24,7 +24,7 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       return signalPassFailure();
     MLIRContext *context = &getContext();
     Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
-    Value skip = s.find(s.info.foundInf);
+    Value skip = s.find(s.info.skip);
     SmallVector<Value> gradients = s.gradients();
 
     // Learning rate and step count: doubles and integers, as Python computes with them.
@@ -54,7 +54,10 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       }
       ++numUpdates;
     }
-    updateStatistics(s, skip);
+    for (const auto &[input, next] : s.info.pending) {
+      Value before = s.find(input);
+      s.update(before, s.b.node("train.keep_if", {skip, before, s.find(next)}));
+    }
     if (s.b.failed())
       return signalPassFailure();
     s.finish();
@@ -159,25 +162,6 @@ private:
     if (optimizer == "nadam")
       operands.push_back(p.number(set.momentumDecay));
     return p.update(optimizer, operands, kept, flag("decoupled_weight_decay", set.decoupledWeightDecay));
-  }
-
-  // Running statistics are state that the forward itself updates; a skipped step leaves them too.
-  void updateStatistics(step::StepGraph &s, Value skip) {
-    for (Operation &op : llvm::make_early_inc_range(s.graph.getBody().front())) {
-      Node node(&op);
-      if (!isa<BatchNormalizationOp>(op) || node.getInt("training_mode", 0) == 0)
-        continue;
-      for (unsigned i : {1u, 2u}) {
-        if (i >= node.numOutputs() || isAbsent(node.output(i)) || !node.input(i + 2))
-          continue;
-        Value statistic = node.input(i + 2);
-        if (auto initializer = statistic.getDefiningOp<InitializerOp>())
-          statistic = s.promote(initializer);
-        else
-          continue; // shared by two nodes: the first has taken it
-        s.update(statistic, s.b.node("train.keep_if", {skip, statistic, node.output(i)}));
-      }
-    }
   }
 };
 

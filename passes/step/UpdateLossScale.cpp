@@ -34,10 +34,17 @@ struct UpdateLossScalePass : impl::UpdateLossScaleBase<UpdateLossScalePass> {
       operands.push_back(s.b.intScalar(hysteresis));
     }
     Operation *op = s.b.node("train.update_loss_scale", operands, hysteresis > 1 ? 3 : 2);
-    s.update(scale, op->getResult(0));
-    s.update(goodSteps, op->getResult(1));
+    // A step that is skipped for another reason than a non-finite gradient tells nothing about the scale.
+    auto unlessEmpty = [&](Value before, Value after) {
+      if (s.info.skip == s.info.foundInf)
+        return after;
+      Value isOther = s.b.node("And", {s.find(s.info.skip), s.b.node("Not", {s.find(s.info.foundInf)})});
+      return s.b.node("train.keep_if", {isOther, before, after});
+    };
+    s.update(scale, unlessEmpty(scale, op->getResult(0)));
+    s.update(goodSteps, unlessEmpty(goodSteps, op->getResult(1)));
     if (hysteresis > 1)
-      s.update(operands[8], op->getResult(2));
+      s.update(operands[8], unlessEmpty(operands[8], op->getResult(2)));
     s.finish();
   }
 };

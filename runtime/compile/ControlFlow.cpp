@@ -110,7 +110,10 @@ LogicalResult prepareBodies(Unit &unit, Operation *op) {
   if (node.is("If")) {
     // The executor takes the first body where the condition holds.
     if (graphInfo(op->getRegion(0)).getAs<StringAttr>("attribute") == "else_branch") {
-      op->getRegion(0).getBlocks().swap(op->getRegion(1).getBlocks());
+      Region kept(op);
+      kept.takeBody(op->getRegion(0));
+      op->getRegion(0).takeBody(op->getRegion(1));
+      op->getRegion(1).takeBody(kept);
       auto graphs = op->getAttrOfType<ArrayAttr>("onnx.graphs");
       op->setAttr("onnx.graphs", ArrayAttr::get(op->getContext(), {graphs[1], graphs[0]}));
     }

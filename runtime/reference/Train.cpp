@@ -69,6 +69,7 @@ std::span<const Entry> trainEntries() {
         {"recast", "reduce_to", 1, 1, runReduceTo, nullptr, refuseReduceTo},
         {"recast", "keep_if", 1, 1, runKeepIf, nullptr, refuseSkip},
         {"recast", "barrier", 1, 1, runBarrier},
+        {"recast", "window_sum", 1, 1, runBarrier}, // A window of one micro-batch.
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
     };
     for (std::span<const Entry> part : {optimizerEntries(), scalingEntries(), softmaxGradientEntries()})

@@ -68,6 +68,11 @@ Flag<double> ema("ema", "Keep a moving average of the parameters with this decay
 Flag<double> clipNorm("clip-grad-norm", "Largest global norm of the gradients", 0);
 Flag<double> clipNormType("clip-grad-norm-type", "Order of that norm, from 1 to inf (the largest absolute value)", 2);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
+Flag<int64_t> accumulate("accumulate", "Micro-batches a step, whose gradients are summed in fp32", 1);
+Flag<std::string> normalize("normalize",
+                            "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
+                            "where the loss counts them, else samples)",
+                            "");
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
@@ -166,6 +171,10 @@ std::string readOptions(PipelineOptions &o) {
     return "--weights=" + weights + ": parameters or ema is needed";
   if (weights.getNumOccurrences() && stateIn.empty())
     return "--weights chooses among the values in --state-in=FILE: it needs that";
+  if (accumulate < 1)
+    return "--accumulate=" + std::to_string(accumulate) + ": a number of micro-batches from 1 up is needed";
+  if (!normalize.empty() && normalize != "tokens" && normalize != "samples" && normalize != "micro-batches")
+    return "--normalize=" + normalize + ": tokens, samples or micro-batches is needed";
   o.loss = loss;
   o.train = list(train);
   o.freeze = list(freeze);
@@ -174,6 +183,8 @@ std::string readOptions(PipelineOptions &o) {
   o.dtype = dtype;
   o.precision = precision;
   o.policy = policy;
+  o.accumulate = accumulate;
+  o.normalize = normalize;
   o.seed = seed;
   return "";
 }
