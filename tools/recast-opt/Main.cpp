@@ -68,6 +68,8 @@ Flag<double> ema("ema", "Keep a moving average of the parameters with this decay
 Flag<double> clipNorm("clip-grad-norm", "Largest global norm of the gradients", 0);
 Flag<double> clipNormType("clip-grad-norm-type", "Order of that norm, from 1 to inf (the largest absolute value)", 2);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
+Globs monitor("monitor", "Parameters whose gradients are measured together: norm, amax, overflow, underflow; each: one "
+                         "by one");
 Flag<int64_t> accumulate("accumulate", "Micro-batches a step, whose gradients are summed in fp32", 1);
 Flag<std::string> normalize("normalize",
                             "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
@@ -183,6 +185,7 @@ std::string readOptions(PipelineOptions &o) {
   o.dtype = dtype;
   o.precision = precision;
   o.policy = policy;
+  o.monitor = list(monitor);
   o.accumulate = accumulate;
   o.normalize = normalize;
   o.seed = seed;
