@@ -16,7 +16,9 @@ struct PipelineOptions {
   std::vector<std::string> train, freeze, dims, paddingIndex;
   std::string dtype; ///< Empty: as in the model.
   std::string precision = "f32", policy;
-  std::string lossScale; ///< none, dynamic or a number; empty: dynamic for f16, else none.
+  std::string fp8Amax = "max", fp8NaN = "propagate";
+  int64_t fp8History = 1024, fp8Margin = 0; ///< Defaults of Transformer Engine's DelayedScaling.
+  std::string lossScale;                    ///< none, dynamic or a number; empty: dynamic for f16, else none.
   double scaleInit = 65536, scaleGrowth = 2, scaleBackoff = 0.5, scaleMin = 0, scaleMax = 3.402823466e+38;
   int64_t scaleInterval = 2000;
   std::string optimizer = "adamw";

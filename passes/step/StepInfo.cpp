@@ -29,6 +29,10 @@ StepInfo StepInfo::of(GraphOp graph) {
   std::vector<std::string> from = list("state"), to = list("next");
   for (size_t i = 0; i < from.size(); ++i)
     info.state.emplace_back(from[i], to[i]);
+  std::vector<std::string> histories = list("fp8_history"), scales = list("fp8_scale"), amaxes = list("fp8_amax");
+  auto formats = dict.getAs<DenseI64ArrayAttr>("fp8_format");
+  for (size_t i = 0; i < histories.size(); ++i)
+    info.fp8.push_back({histories[i], scales[i], amaxes[i], formats[static_cast<int64_t>(i)]});
   return info;
 }
 
@@ -53,6 +57,18 @@ void StepInfo::store(GraphOp graph) const {
   }
   list("state", from);
   list("next", to);
+  std::vector<std::string> histories, scales, amaxes;
+  SmallVector<int64_t> formats;
+  for (const Fp8Tensor &tensor : fp8) {
+    histories.push_back(tensor.history);
+    scales.push_back(tensor.scale);
+    amaxes.push_back(tensor.amax);
+    formats.push_back(tensor.format);
+  }
+  list("fp8_history", histories);
+  list("fp8_scale", scales);
+  list("fp8_amax", amaxes);
+  dict.set("fp8_format", b.getDenseI64ArrayAttr(formats));
   graph->setAttr(kAttribute, dict.getDictionary(context));
 }
 

@@ -17,6 +17,11 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
   void runOnOperation() override {
     step::StepGraph s(getOperation());
     SmallVector<Value> gradients = s.gradients();
+    // The cast to fp8 saturates: an infinite gradient shows in the amax alone.
+    SmallVector<Value> amaxes;
+    for (const step::Fp8Tensor &tensor : s.info.fp8)
+      if (tensor.format == onnx::TensorProto::FLOAT8E5M2)
+        amaxes.push_back(s.find(tensor.amax));
     Value foundInf;
     if (isa<train::ScaledType>(gradients.front().getType())) {
       SmallVector<Value> operands = gradients;
@@ -27,8 +32,12 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
         setName(value, s.names.unique("grad." + parameter));
       s.setGradients(unscaled);
       foundInf = unscale->getResults().back();
+      if (!amaxes.empty())
+        foundInf = s.b.node("Or", {foundInf, s.b.node("train.check_finite", amaxes)});
     } else {
-      foundInf = s.b.node("train.check_finite", gradients);
+      SmallVector<Value> checked = gradients;
+      checked.append(amaxes);
+      foundInf = s.b.node("train.check_finite", checked);
     }
     setName(foundInf, s.names.unique("found_inf"));
     s.info.foundInf = nameOf(foundInf).str();
