@@ -170,7 +170,7 @@ def ChooseFp8Products : Recast_Pass<"choose-fp8-products"> {
   let summary = "Mark the matrix products that run in fp8";
   let description = [{
     Every MatMul and Gemm that autocast has put into the low type, less the first and the last product between inputs
-    and outputs, products with a size that is no multiple of 16, and those that a rule of the policy names. Each product
+    and outputs, products with a size that is known and no multiple of 16, and those that a rule of the policy names. Each product
     that is left out gets a remark. Runs after autocast and before compute-gradients, which marks the products of a
     gradient as their product.
   }];

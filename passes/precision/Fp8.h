@@ -22,4 +22,7 @@ struct ProductOperand {
 /// Operand 0 or 1 of a product. Precondition: its rank is known and at least 2.
 ProductOperand productOperand(onnx_ir::Node product, unsigned i);
 
+/// "" where ranks and sizes allow the product in fp8; symbolic sizes do. Else the reason against it.
+std::string whyNotFp8(onnx_ir::Node product);
+
 } // namespace recast::precision

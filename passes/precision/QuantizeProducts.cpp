@@ -156,6 +156,12 @@ private:
   // casts to f32 read y, they get the sum unrounded.
   void rewrite(Operation *op) {
     Node node(op);
+    op->removeAttr(precision::kFp8Product);
+    // Sizes may be known here that the forward has as symbols.
+    if (std::string reason = precision::whyNotFp8(node); !reason.empty()) {
+      emitRemark(op->getLoc()) << "fp8 leaves out node " << node.describe() << ": " << reason;
+      return;
+    }
     b.before(op);
     SmallVector<Value> operands{quantised(precision::productOperand(node, 0)),
                                 quantised(precision::productOperand(node, 1))};
