@@ -27,10 +27,16 @@ struct Source {
   SmallVector<Operation *> moves; ///< From the operand back to the root; casts are left out.
 };
 
+// A tensor in fp8.
+struct Quantised {
+  Value values, inverseScale;
+};
+
 class Quantiser {
 public:
   Quantiser(step::StepGraph &s, Fp8Recipe recipe, bool keepsState, int64_t history)
-      : s(s), b(s.b), recipe(recipe), keepsState(keepsState), history(history) {
+      : s(s), b(s.b), recipe(recipe == Fp8Recipe::Delayed && !keepsState ? Fp8Recipe::Current : recipe),
+        history(history) {
     Block &block = s.graph.getBody().front();
     if (Value objective = s.info.objective.empty() ? Value() : s.find(s.info.objective))
       forward = gradient::influencingValues(s.graph, objective);
@@ -99,7 +105,7 @@ private:
     return tile;
   }
 
-  Value quantiseDelayed(Value root, int64_t to) {
+  Quantised quantiseDelayed(Value root, int64_t to) {
     std::string name = nameOf(root).str();
     Type f32 = Float32Type::get(b.context());
     Value scale = s.addState(name + ".fp8_scale", splatTensor(RankedTensorType::get({}, f32), 1));
@@ -108,48 +114,63 @@ private:
     Value amax = op->getResult(1);
     setName(amax, s.names.unique(name + ".amax"));
     s.info.fp8.push_back({s.name(amaxHistory), s.name(scale), nameOf(amax).str(), to});
-    return b.node("DequantizeLinear", {op->getResult(0), b.node("Reciprocal", {scale})});
+    return {op->getResult(0), b.node("Reciprocal", {scale})};
   }
 
-  Value quantiseNow(Value root, int64_t to, ArrayRef<int64_t> tile) {
+  Quantised quantiseNow(Value root, int64_t to, ArrayRef<int64_t> tile) {
     bool isMx = recipe == Fp8Recipe::Mx;
     SmallVector<NamedAttribute> attrs{b.attr("to", to), b.attr("tile", tile)};
     attrs.push_back(b.attr("rule", StringRef(isMx || recipe == Fp8Recipe::Block ? "pow2" : "exact")));
     if (isMx)
       attrs.push_back(b.attr("scale_type", static_cast<int64_t>(onnx::TensorProto::FLOAT8E8M0)));
     Operation *op = b.node("train.quantize_fp8_tiles", {root}, 2, attrs);
-    if (recipe == Fp8Recipe::Current)
-      return b.node("DequantizeLinear", op->getResults());
-    return b.node("train.dequantize_fp8", op->getResults(), b.attr("tile", tile));
+    return {op->getResult(0), op->getResult(1)};
   }
 
-  // The operand in f32, after a trip through fp8. One quantisation for each tensor, format and tiling.
-  Value quantised(precision::ProductOperand operand) {
+  Value dequantise(const Quantised &x, ArrayRef<int64_t> tile) {
+    if (isPerTensor())
+      return b.node("DequantizeLinear", {x.values, x.inverseScale});
+    return b.node("train.dequantize_fp8", {x.values, x.inverseScale}, b.attr("tile", tile));
+  }
+
+  // The operand in f32, after a trip through fp8. One quantisation for each tensor, format and tiling. The backward
+  // dequantises anew, so that what lies in memory until then has 8 bits.
+  Value quantised(precision::ProductOperand operand, bool inForward) {
     int64_t to = formatOf(operand);
     Source source = trace(operand, /*reshapes=*/isPerTensor());
     SmallVector<int64_t> tile = recipe == Fp8Recipe::Delayed ? SmallVector<int64_t>() : tileFor(source);
-    Value &known = tensors[{source.root, b.rewriter().getDenseI64ArrayAttr(tile)}];
-    if (!known) {
-      b.setScope(nameOf(source.root).str());
-      bool delayed = recipe == Fp8Recipe::Delayed && keepsState;
-      known = delayed ? quantiseDelayed(source.root, to) : quantiseNow(source.root, to, tile);
-    }
-    Value value = known;
-    for (Operation *move : llvm::reverse(source.moves)) {
-      Value &moved = movedValues[{move, value}];
-      if (!moved) {
+    std::pair<Value, Attribute> key{source.root, b.rewriter().getDenseI64ArrayAttr(tile)};
+    b.setScope(nameOf(source.root).str());
+    Quantised &known = tensors[key];
+    if (!known.values)
+      known = recipe == Fp8Recipe::Delayed ? quantiseDelayed(source.root, to) : quantiseNow(source.root, to, tile);
+    Value &value = (inForward ? forwardValues : backwardValues)[key];
+    if (!value)
+      value = dequantise(known, tile);
+    return moved(value, source.moves);
+  }
+
+  // `value` with the moves of elements that lie between the root and the operand.
+  Value moved(Value value, ArrayRef<Operation *> moves) {
+    for (Operation *move : llvm::reverse(moves)) {
+      Value &copy = movedValues[{move, value}];
+      if (!copy) {
         SmallVector<Value> operands(move->getOperands());
         operands[0] = value;
-        SmallVector<NamedAttribute> attrs;
-        for (NamedAttribute attr : move->getAttrs())
-          if (!attr.getName().strref().starts_with("onnx."))
-            attrs.push_back(attr);
-        moved = b.node(Node(move).opType(), operands, attrs);
-        moved.setType(withElementType(move->getResult(0).getType(), elementTypeOf(value)));
+        copy = b.node(Node(move).opType(), operands, ownAttributes(move));
+        copy.setType(withElementType(move->getResult(0).getType(), elementTypeOf(value)));
       }
-      value = moved;
+      value = copy;
     }
     return value;
+  }
+
+  static SmallVector<NamedAttribute> ownAttributes(Operation *op) {
+    SmallVector<NamedAttribute> attrs;
+    for (NamedAttribute attr : op->getAttrs())
+      if (!attr.getName().strref().starts_with("onnx."))
+        attrs.push_back(attr);
+    return attrs;
   }
 
   // y = a b in the low type: the same product of dequantised operands in f32, then rounded to the low type. Where only
@@ -163,31 +184,34 @@ private:
       return;
     }
     b.before(op);
-    SmallVector<Value> operands{quantised(precision::productOperand(node, 0)),
-                                quantised(precision::productOperand(node, 1))};
+    bool inForward = forward.contains(node.output());
+    SmallVector<Value> operands{quantised(precision::productOperand(node, 0), inForward),
+                                quantised(precision::productOperand(node, 1), inForward)};
     std::string name = nameOf(node.output()).str();
     b.setScope(node.name().empty() ? name : node.name().str());
     if (Value addend = node.input(2))
       operands.push_back(b.cast(addend, Float32Type::get(b.context())));
-    SmallVector<NamedAttribute> attrs;
-    for (NamedAttribute attr : op->getAttrs())
-      if (!attr.getName().strref().starts_with("onnx."))
-        attrs.push_back(attr);
-    Value y = node.output(), wide = b.node(node.opType(), operands, attrs);
+    Value y = node.output(), wide = b.node(node.opType(), operands, ownAttributes(op));
     wide.setType(withElementType(y.getType(), Float32Type::get(b.context())));
-    addProduct(wide, forward.contains(y));
-    for (Operation *user : llvm::make_early_inc_range(y.getUsers()))
-      if (isa<CastOp>(user) && elementTypeOf(user->getResult(0)).isF32() && !isGraphOutput(user->getResult(0))) {
-        std::string label = nameOf(user->getResult(0)).str();
-        user->getResult(0).replaceAllUsesWith(wide);
-        remove(user);
+    addProduct(wide, inForward);
+    bool isNamed = false; // by an output of the graph, of which a value can be one only
+    for (Operation *user : llvm::make_early_inc_range(y.getUsers())) {
+      bool isWidening = isa<CastOp>(user) && elementTypeOf(user->getResult(0)).isF32();
+      bool isOutput = isWidening && isGraphOutput(user->getResult(0));
+      if (!isWidening || (isNamed && isOutput))
+        continue;
+      std::string label = nameOf(user->getResult(0)).str();
+      user->getResult(0).replaceAllUsesWith(wide);
+      remove(user);
+      if (!isNamed)
         setName(wide, label);
-      }
+      isNamed |= isOutput;
+    }
     if (!y.use_empty()) {
       Value low = b.cast(wide, elementTypeOf(y));
       y.replaceAllUsesWith(low);
       setName(low, name);
-      addProduct(low, forward.contains(y));
+      addProduct(low, inForward);
     }
     for (Value operand : op->getOperands())
       perhapsUnread.insert(operand);
@@ -223,11 +247,12 @@ private:
   step::StepGraph &s;
   NodeBuilder &b;
   Fp8Recipe recipe;
-  bool keepsState, hasGradients;
+  bool hasGradients = false;
   int64_t history;
   llvm::DenseSet<Value> forward, products; ///< Products: results of those that are rewritten.
   llvm::SetVector<Value> perhapsUnread;
-  llvm::DenseMap<std::pair<Value, Attribute>, Value> tensors;
+  llvm::DenseMap<std::pair<Value, Attribute>, Quantised> tensors; ///< By root and tile.
+  llvm::DenseMap<std::pair<Value, Attribute>, Value> forwardValues, backwardValues;
   llvm::DenseMap<std::pair<Operation *, Value>, Value> movedValues;
 };
 

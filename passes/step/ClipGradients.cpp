@@ -23,6 +23,7 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
         setName(value, s.names.unique("grad.clipped." + parameter));
       s.setGradients(SmallVector<Value>(values.take_front(gradients.size())));
     };
+    std::string normName = s.names.unique("grad_norm"); // before the operator of that name takes it
     Value norm;
     if (maxNorm > 0) {
       SmallVector<Value> operands = gradients;
@@ -38,7 +39,7 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
       operands.push_back(s.b.scalar(f64, maxValue));
       rename(s.b.node("train.clip_grad_value", operands, static_cast<unsigned>(gradients.size()))->getResults());
     }
-    setName(norm, s.names.unique("grad_norm"));
+    setName(norm, normName);
     s.info.metrics.push_back(nameOf(norm).str());
     s.addOutput(norm);
     s.finish();
