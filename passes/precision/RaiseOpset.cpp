@@ -151,9 +151,9 @@ struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
     if (from == 0 || from >= opset)
       return success();
     if (from < kOldestOpset)
-      return scope->emitError() << "the model imports opset " << from << "; this precision needs opset " << opset
-                                << ", to which recast brings models from opset " << kOldestOpset
-                                << " on: export the model again with opset " << opset;
+      return scope->emitError() << "the model imports opset " << from << "; this precision needs opset "
+                                << opset.getValue() << ", to which recast brings models from opset " << kOldestOpset
+                                << " on: export the model again with opset " << opset.getValue();
     return Raiser(scope, from, opset).run();
   }
 };
