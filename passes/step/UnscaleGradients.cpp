@@ -25,15 +25,15 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
     Value foundInf;
     if (isa<train::ScaledType>(gradients.front().getType())) {
       SmallVector<Value> operands = gradients;
+      for (Value amax : amaxes) // of scaled gradients, and checked with them
+        operands.push_back(s.b.node("train.mark_scaled", {amax}));
       operands.push_back(s.find(s.info.lossScale));
       Operation *unscale = s.b.node("train.unscale", operands, static_cast<unsigned>(operands.size()));
-      SmallVector<Value> unscaled(unscale->getResults().drop_back());
+      SmallVector<Value> unscaled(unscale->getResults().take_front(gradients.size()));
       for (auto [value, parameter] : llvm::zip(unscaled, s.info.parameters))
         setName(value, s.names.unique("grad." + parameter));
       s.setGradients(unscaled);
       foundInf = unscale->getResults().back();
-      if (!amaxes.empty())
-        foundInf = s.b.node("Or", {foundInf, s.b.node("train.check_finite", amaxes)});
     } else {
       SmallVector<Value> checked = gradients;
       checked.append(amaxes);
