@@ -131,8 +131,9 @@ template <typename Body> void forEachChunk(const StepSpec &spec, const KernelArg
     std::array<float, kChunk> scales, zeros{};
     for (int64_t at = begin; at < end; at += kChunk) {
       int64_t n = std::min(kChunk, end - at);
+      bool isFilled = layout.granularity == Granularity::Tensor && at != begin;
       layout.places(at, n, places.data());
-      for (int64_t k = 0; k < n; ++k) {
+      for (int64_t k = 0; k < n && !isFilled; ++k) {
         bool same = k > 0 && places[k] == places[k - 1];
         scales[k] = same ? scales[k - 1] : static_cast<float>(loadDouble(scale, places[k]));
         if (hasZero)

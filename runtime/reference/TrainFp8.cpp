@@ -19,12 +19,14 @@ template <typename Body> void dispatchTrained(DType type, Body &&body) {
     body.template operator()<Float8E4M3FN>();
 }
 
-/// The bits of the largest |x|, of n elements. Magnitudes of floats are ordered as their bits, and every NaN is above
-/// infinity: a NaN propagates.
+/// |x| as bits of a float. Magnitudes are ordered as their bits, and every NaN is above infinity: it propagates.
+template <typename X> uint32_t magnitudeBits(X x) {
+  return std::bit_cast<uint32_t>(static_cast<float>(load(x))) & 0x7fffffff;
+}
 template <typename X> uint32_t largestMagnitude(const X *x, int64_t n) {
   uint32_t most = 0;
   for (int64_t i = 0; i < n; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(static_cast<float>(load(x[i]))) & 0x7fffffff);
+    most = std::max(most, magnitudeBits(x[i]));
   return most;
 }
 
@@ -39,9 +41,14 @@ float amaxOf(uint32_t bits) {
   return bits > kInfinityBits ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(bits);
 }
 
-template <typename Y, typename X> void quantize(const X *x, int64_t n, float scale, Y *q) {
-  for (int64_t i = 0; i < n; ++i)
-    q[i] = Y::round(static_cast<float>(load(x[i])) * scale, /*saturate=*/true);
+/// Element i has the scale scales[i * step], step 0 or 1.
+template <typename Y, typename X> void quantize(const X *x, int64_t n, const float *scales, int64_t step, Y *q) {
+  if (step == 0)
+    for (int64_t i = 0; i < n; ++i)
+      q[i] = Y::round(static_cast<float>(load(x[i])) * *scales, /*saturate=*/true);
+  else
+    for (int64_t i = 0; i < n; ++i)
+      q[i] = Y::round(static_cast<float>(load(x[i])) * scales[i], /*saturate=*/true);
 }
 
 // (x, scale) -> (q, amax)
@@ -52,7 +59,7 @@ Status runQuantizeFp8(const StepSpec &spec, const KernelArgs &args) {
   dispatchFloat(x.dtype, [&]<typename X>() {
     dispatchTrained(q.dtype, [&]<typename Y>() {
       parallelFor(x.elems(), kGrain, [&](int64_t begin, int64_t end) {
-        quantize(x.as<X>() + begin, end - begin, scale, q.as<Y>() + begin);
+        quantize(x.as<X>() + begin, end - begin, &scale, 0, q.as<Y>() + begin);
         raise(most, largestMagnitude(x.as<X>() + begin, end - begin));
       });
     });
@@ -81,7 +88,7 @@ public:
   int64_t tiles() const { return count; }
   int64_t columns() const { return rank ? size[rank - 1] : 1; }
 
-  /// Calls run(first element, elements, tile) for runs that lie in one tile each.
+  /// Calls run(first element, elements, tile, step): element i of the run lies in tile `tile + i * step`, step 0 or 1.
   template <typename Run> void forEachRun(int64_t elems, Run run) const {
     int64_t width = columns(), piece = rank ? edge[rank - 1] : 1;
     parallelFor(width ? elems / width : 0, grainFor(width), [&](int64_t begin, int64_t end) {
@@ -91,8 +98,11 @@ public:
           tile += rest % size[d] / edge[d] * strides[d];
           rest /= size[d];
         }
-        for (int64_t at = 0; at < width; at += piece)
-          run(row * width + at, std::min(piece, width - at), tile++);
+        if (piece == 1)
+          run(row * width, width, tile, 1);
+        else
+          for (int64_t at = 0; at < width; at += piece)
+            run(row * width + at, std::min(piece, width - at), tile++, 0);
       }
     });
   }
@@ -157,8 +167,12 @@ Status runQuantizeTiles(const StepSpec &spec, const KernelArgs &args) {
   Rule rule = ruleOf(spec);
   float largest = largestOf(q.dtype);
   dispatchFloat(x.dtype, [&]<typename X>() {
-    tiling.forEachRun(x.elems(), [&](int64_t at, int64_t n, int64_t tile) {
-      raise(amax[tile], largestMagnitude(x.as<X>() + at, n));
+    tiling.forEachRun(x.elems(), [&](int64_t at, int64_t n, int64_t tile, int64_t step) {
+      if (step == 0)
+        raise(amax[tile], largestMagnitude(x.as<X>() + at, n));
+      else
+        for (int64_t i = 0; i < n; ++i)
+          raise(amax[tile + i], magnitudeBits(x.as<X>()[at + i]));
     });
     for (int64_t t = 0; t < tiling.tiles(); ++t) {
       TileScale s = TileScale::of(amaxOf(amax[t]), largest, rule);
@@ -169,8 +183,8 @@ Status runQuantizeTiles(const StepSpec &spec, const KernelArgs &args) {
         scale.as<float>()[t] = s.inverse;
     }
     dispatchTrained(q.dtype, [&]<typename Y>() {
-      tiling.forEachRun(x.elems(), [&](int64_t at, int64_t n, int64_t tile) {
-        quantize(x.as<X>() + at, n, multipliers[tile], q.as<Y>() + at);
+      tiling.forEachRun(x.elems(), [&](int64_t at, int64_t n, int64_t tile, int64_t step) {
+        quantize(x.as<X>() + at, n, multipliers + tile, step, q.as<Y>() + at);
       });
     });
   });
@@ -181,11 +195,19 @@ Status runQuantizeTiles(const StepSpec &spec, const KernelArgs &args) {
 Status runDequantizeTiles(const StepSpec &spec, const KernelArgs &args) {
   const TensorRef &q = args.inputs[0], &scale = args.inputs[1], &y = args.outputs[0];
   dispatchTrained(q.dtype, [&]<typename Q>() {
-    Tiling(q.dims, tileOf(spec)).forEachRun(q.elems(), [&](int64_t at, int64_t n, int64_t tile) {
-      float inverse = scale.dtype == DType::F8E8M0 ? float(scale.as<Float8E8M0>()[tile]) : scale.as<float>()[tile];
-      for (int64_t i = at; i < at + n; ++i)
-        y.as<float>()[i] = float(q.as<Q>()[i]) * inverse;
-    });
+    const Q *in = q.as<Q>();
+    float *out = y.as<float>();
+    auto multiply = [&](const auto *inverse) {
+      Tiling(q.dims, tileOf(spec)).forEachRun(q.elems(), [&](int64_t at, int64_t n, int64_t tile, int64_t step) {
+        float one = static_cast<float>(inverse[tile]);
+        for (int64_t i = 0; i < n; ++i)
+          out[at + i] = static_cast<float>(in[at + i]) * (step ? static_cast<float>(inverse[tile + i]) : one);
+      });
+    };
+    if (scale.dtype == DType::F8E8M0)
+      multiply(scale.as<Float8E8M0>());
+    else
+      multiply(scale.as<float>());
   });
   return Status::success();
 }
