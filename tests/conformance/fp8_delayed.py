@@ -146,11 +146,34 @@ def check_training(test):
     test.check(not any("amax" in n or "fp8" in n for n in names), "evaluation has no amax state")
 
 
+def check_accumulation(test):
+    """The amax of a step is the largest over its micro-batches; a learning rate of 0 keeps the parameters as they are."""
+    model, batches = test.corpus / "torch/mlp/model.onnx", kit.load(test.corpus / "torch/mlp/reference.safetensors")
+    stacked = {n: v[None] for n, v in batches.items() if n.startswith("in.")}
+    newest = {}
+    for count, data in ((1, {n: v[0] for n, v in stacked.items()}), (3, stacked)):
+        step, file, outputs = (test.temp / n for n in ("window.onnx", "window.safetensors", "outputs.safetensors"))
+        test.tool("recast-opt", model, "--precision=fp8-delayed", "--optimizer=sgd", "--lr=0", f"--accumulate={count}",
+                  "-o", step)
+        onnx.checker.check_model(str(step), full_check=True)
+        kit.save(file, data)
+        test.tool("recast-run", step, f"--data={file}", "--data-layout=batches", f"--steps={3 // count}",
+                  f"--outputs={outputs}")
+        newest[count] = {n: v[:, -1] for n, v in kit.load(outputs).items() if n.endswith(".amax_history.next")}
+    # The gradient of a window has another denominator than that of one batch.
+    for name in ("relu.amax_history.next", "fc2.weight.amax_history.next"):
+        single, window = newest[1][name], newest[3][name]
+        test.check(window.shape == (1,) and window[0] == single.max(),
+                   f"{name.split('.amax')[0]}: the amax of a window is {window} for {single}")
+    test.check(len(newest[3]) == 3 and all(v[0] > 0 for v in newest[3].values()), "every history got an amax")
+
+
 def main():
     test = kit.Test(__doc__)
     with np.errstate(all="ignore"):
         check_traces(test)
     check_training(test)
+    check_accumulation(test)
     test.finish()
 
 
