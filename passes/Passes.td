@@ -216,6 +216,59 @@ def Autocast : Recast_Pass<"autocast"> {
   ];
 }
 
+def RaiseOpset : Recast_Pass<"raise-opset"> {
+  let summary = "Bring the model to a later opset";
+  let description = [{
+    Reductions get their axes as an input, Split the number of its outputs, and so on, from opset 13 on; operators that
+    only allow more types stay as they are. An operator whose meaning changes otherwise is an error that names the node.
+  }];
+  let options = [Option<"opset", "opset", "int64_t", "21", "Version of ONNX's default domain to reach">];
+}
+
+def ChooseFp8Products : Recast_Pass<"choose-fp8-products"> {
+  let summary = "Mark the matrix products that run in fp8";
+  let description = [{
+    Every MatMul and Gemm that autocast has put into the low type, less the first and the last product between inputs
+    and outputs, products with a size that is known and no multiple of 16, and those that a rule of the policy names. Each product
+    that is left out gets a remark. Runs after autocast and before compute-gradients, which marks the products of a
+    gradient as their product.
+  }];
+  let options = [Option<"policy", "policy", "std::string", "", "YAML file of autocast; rules by name keep products out">];
+  let statistics = [
+    Statistic<"numProducts", "products", "Products chosen">,
+    Statistic<"numLeftOut", "left-out", "Products left out">,
+  ];
+}
+
+def QuantizeProducts : Recast_Pass<"quantize-products"> {
+  let summary = "Quantise the inputs of the marked products to fp8";
+  let description = [{
+    ```
+    y = MatMul(x, w)        q, amax = train.quantize_fp8(x, x.fp8_scale)
+                            xd = DequantizeLinear(q, 1 / x.fp8_scale)
+                        ->  ... the same of w
+                            y = Cast(MatMul(xd, wd))
+    ```
+    E4M3FN for values of the forward, E5M2 for gradients; one quantisation for each tensor and tiling. With the recipe
+    `delayed` the scale is state; with the others `train.quantize_fp8_tiles` finds it from the tensor itself.
+  }];
+  let options = [
+    Option<"recipe", "recipe", "std::string", "\"delayed\"", "delayed, current, row, block or mx">,
+    Option<"keepsState", "keeps-state", "bool", "true", "false: the recipe delayed scales as current">,
+    Option<"history", "history", "int64_t", "1024", "Steps that an amax history covers">,
+  ];
+  let statistics = [Statistic<"numTensors", "tensors", "Tensors quantised">];
+}
+
+def UpdateFp8Scales : Recast_Pass<"update-fp8-scales"> {
+  let summary = "Shift the amax histories and derive the fp8 scales of the next step";
+  let options = [
+    Option<"algorithm", "algorithm", "std::string", "\"max\"", "max or most_recent">,
+    Option<"margin", "margin", "int64_t", "0", "Powers of two to stay below the largest number">,
+    Option<"nan", "nan", "std::string", "\"propagate\"", "propagate: a NaN keeps the scale; ignore: it counts as 0">,
+  ];
+}
+
 def ToInference : Recast_Pass<"to-inference"> {
   let summary = "Cut the loss, and bring BatchNormalization and Dropout into inference form";
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];

@@ -6,6 +6,24 @@ namespace recast {
 
 namespace {
 
+// The recipe of an fp8 preset; "" of other presets.
+std::string fp8Recipe(const PipelineOptions &o) {
+  llvm::StringRef preset = o.precision;
+  if (preset == "mxfp8")
+    return "mx";
+  return preset.consume_front("fp8-") ? preset.str() : "";
+}
+
+void addQuantisation(OpPassManager &passes, const PipelineOptions &o) {
+  if (fp8Recipe(o).empty())
+    return;
+  QuantizeProductsOptions options;
+  options.recipe = fp8Recipe(o);
+  options.keepsState = o.emit == Emit::Step;
+  options.history = o.fp8History;
+  passes.addPass(createQuantizeProducts(options));
+}
+
 void addGradients(OpPassManager &passes, const PipelineOptions &o) {
   ComputeGradientsOptions gradients;
   gradients.loss = o.loss;
@@ -13,6 +31,7 @@ void addGradients(OpPassManager &passes, const PipelineOptions &o) {
   gradients.freeze.assign(o.freeze.begin(), o.freeze.end());
   gradients.paddingIndex.assign(o.paddingIndex.begin(), o.paddingIndex.end());
   passes.addPass(createComputeGradients(gradients));
+  addQuantisation(passes, o);
 }
 
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
@@ -60,6 +79,13 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   optimizer.decayScale.assign(o.decayScale.begin(), o.decayScale.end());
   optimizer.ema = o.ema.value_or(-1);
   passes.addPass(createInsertOptimizer(optimizer));
+  if (fp8Recipe(o) == "delayed") {
+    UpdateFp8ScalesOptions fp8;
+    fp8.algorithm = o.fp8Amax;
+    fp8.margin = o.fp8Margin;
+    fp8.nan = o.fp8NaN;
+    passes.addPass(createUpdateFp8Scales(fp8));
+  }
   if (isDynamic) {
     UpdateLossScaleOptions update;
     update.growth = o.scaleGrowth;
@@ -101,11 +127,24 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     inference.loss = o.loss;
     passes.addPass(createToInference(inference));
   }
+  std::string fp8 = fp8Recipe(o);
+  if (!fp8.empty()) {
+    RaiseOpsetOptions raise;
+    raise.opset = fp8 == "mx" ? 24 : 21; // E8M0; blocks in DequantizeLinear
+    passes.addPass(createRaiseOpset(raise));
+  }
   if (o.precision != "f32") {
     AutocastOptions autocast;
-    autocast.type = o.precision;
+    autocast.type = fp8.empty() ? o.precision : "bf16";
     autocast.policy = o.policy;
     passes.addPass(createAutocast(autocast));
+  }
+  if (!fp8.empty()) {
+    ChooseFp8ProductsOptions choose;
+    choose.policy = o.policy;
+    passes.addPass(createChooseFp8Products(choose));
+    if (o.emit == Emit::Forward || o.emit == Emit::Inference)
+      addQuantisation(passes, o);
   }
   if (o.emit == Emit::Gradient)
     addGradients(passes, o);

@@ -22,6 +22,8 @@ struct PipelineOptions {
   double scaleInit = 65536, scaleGrowth = 2, scaleBackoff = 0.5, scaleMin = 0;
   double scaleMax = std::numeric_limits<double>::infinity();
   int64_t scaleInterval = 2000, scaleHysteresis = 1;
+  std::string fp8Amax = "max", fp8NaN = "propagate";
+  int64_t fp8History = 1024, fp8Margin = 0; ///< Defaults of Transformer Engine's DelayedScaling.
   std::string optimizer = "adamw";
   std::vector<std::string> optimizerSettings; ///< NAME=VALUE; the rest are torch.optim's defaults (step/Optimizers.h).
   std::vector<std::string> noDecay, lrScale, decayScale;

@@ -14,6 +14,8 @@ namespace {
 
 // The lowest IR version in which a model can hold functions with overloads.
 constexpr int64_t kIrVersionOfOverloads = 10;
+// The element type FLOAT8E8M0, and the opset with it.
+constexpr int64_t kIrVersionOfE8M0 = 12, kOpsetOfE8M0 = 24;
 
 // [domain, version], and a third element where the domain's field stays out.
 void exportOpset(ArrayAttr entry, onnx::OperatorSetIdProto &import) {
@@ -361,7 +363,8 @@ FailureOr<ExportedModel> Exporter::run() {
       import.set_domain("recast");
       import.set_version(1);
     }
-    model.set_ir_version(std::max<int64_t>(model.ir_version(), kIrVersionOfOverloads));
+    bool hasE8M0 = opsetVersion(&graph.getBody().front().front(), "") >= kOpsetOfE8M0;
+    model.set_ir_version(std::max<int64_t>(model.ir_version(), hasE8M0 ? kIrVersionOfE8M0 : kIrVersionOfOverloads));
   }
   for (FunctionOp function : bodies)
     function.erase();

@@ -16,5 +16,6 @@ llvm::ArrayRef<BodyEntry> convolutionBodies(); ///< BodiesConvolution.cpp: convo
 llvm::ArrayRef<BodyEntry> gradientBodies();    ///< BodiesGradient.cpp: norms, softmax, losses, indexing
 llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, random masks
 llvm::ArrayRef<BodyEntry> optimizerBodies();   ///< BodiesOptimizer.cpp
+llvm::ArrayRef<BodyEntry> fp8Bodies();         ///< BodiesFp8.cpp: quantisation, amax history
 
 } // namespace recast::train

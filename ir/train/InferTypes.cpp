@@ -76,6 +76,26 @@ ArrayRef<unsigned> stateOperands(Operation *op) {
   return {};
 }
 
+// One entry a tile of x; a scalar where every tile is a whole dimension.
+Type tileScaleType(Node node) {
+  auto x = dyn_cast<RankedTensorType>(node.input(0).getType());
+  auto tile = node.getInts("tile");
+  Type element =
+      elementTypeFromOnnx(node->getContext(), static_cast<int>(node.getInt("scale_type", onnx::TensorProto::FLOAT)));
+  if (!x || !tile || tile->size() != static_cast<size_t>(x.getRank()))
+    return UnrankedTensorType::get(element);
+  if (llvm::all_of(*tile, [](int64_t edge) { return edge == 0; }))
+    return RankedTensorType::get({}, element);
+  SmallVector<int64_t> dims;
+  SmallVector<StringRef> symbols;
+  for (auto [i, edge] : llvm::enumerate(*tile)) {
+    int64_t size = x.getDimSize(i);
+    dims.push_back(edge == 0 ? 1 : ShapedType::isDynamic(size) ? size : (size + edge - 1) / edge);
+    symbols.push_back(edge == 1 ? dimSymbol(x, i) : "");
+  }
+  return tensorType(dims, symbols, element);
+}
+
 } // namespace
 
 bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
@@ -138,6 +158,13 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
       types.push_back(operand(2));
     if (isa<UpdateLossScaleOp>(op) && node.input(8))
       types.push_back(operand(8));
+  } else if (isa<QuantizeFp8Op, QuantizeFp8TilesOp>(op)) {
+    types.push_back(withElementType(operand(0), elementTypeFromOnnx(context, static_cast<int>(node.getInt("to", 0)))));
+    types.push_back(isa<QuantizeFp8Op>(op) ? scalar(Float32Type::get(context)) : tileScaleType(node));
+  } else if (isa<DequantizeFp8Op>(op)) {
+    types.push_back(withElementType(operand(0), Float32Type::get(context)));
+  } else if (isa<UpdateAmaxOp>(op)) {
+    types.append({operand(1), operand(2)});
   } else if (isa<BarrierOp>(op)) {
     llvm::append_range(types, op->getOperandTypes());
   } else {
@@ -158,6 +185,10 @@ LogicalResult verifyOp(Operation *op) {
     if (op->getNumResults() != op->getNumOperands())
       return op->emitOpError() << "needs " << op->getNumOperands() << " results, one a gradient and found_inf";
   }
+  if (isa<QuantizeFp8Op, QuantizeFp8TilesOp, UpdateAmaxOp>(op))
+    if (int64_t to = Node(op).getInt("to", 0);
+        to != onnx::TensorProto::FLOAT8E4M3FN && to != onnx::TensorProto::FLOAT8E5M2)
+      return op->emitOpError() << "attribute 'to' is " << to << ": FLOAT8E4M3FN (17) or FLOAT8E5M2 (19) is needed";
   SmallVector<Type> types;
   if (!inferTypes(op, types))
     return op->emitOpError() << "has " << op->getNumResults() << " results, which its operands do not allow";

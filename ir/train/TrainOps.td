@@ -174,6 +174,32 @@ def Train_UpdateLossScaleOp : Train_Op<"update_loss_scale", Never, 0> {
     `hysteresis`-th overflow since it last could have grown, and at each one after that.
   }];
 }
+
+// fp8: docs/fp8.md. Elements are E4M3FN or E5M2, as the attribute `to` (a TensorProto.DataType) says.
+def Train_QuantizeFp8Op : Train_Op<"quantize_fp8", Never, 0> {
+  let summary = "(x, scale) -> (q, amax): q = x * scale, rounded and saturated; amax is the largest |x|; to";
+}
+def Train_QuantizeFp8TilesOp : Train_Op<"quantize_fp8_tiles", Never, 0> {
+  let summary = "(x) -> (q, scale_inv): as quantize_fp8, each tile with a scale from its own amax; to, tile, rule, scale_type";
+  let description = [{
+    `tile`: the size of a tile along each dimension, 0 for the whole dimension; the last tile of a dimension may be
+    smaller. `rule`: `exact` (largest / amax), `pow2` (the largest power of two that does not saturate) or `mx_floor` (OCP
+    Microscaling Formats v1.0, 6.3). `scale_inv` holds the inverses of the scales, one a tile, in f32 or E8M0
+    (`scale_type`); it is a scalar where there is one tile by definition.
+  }];
+}
+def Train_DequantizeFp8Op : Train_Op<"dequantize_fp8", Never, 0> {
+  let summary = "(q, scale_inv) -> q * scale_inv in f32; tile";
+}
+def Train_UpdateAmaxOp : Train_Op<"update_amax", Never, 0> {
+  let summary = "(skip, amax_history, scale, amax) -> new (amax_history, scale); to, algorithm, margin, nan";
+  let description = [{
+    Delayed scaling as in Transformer Engine. Entry 0 of the history is that of the current step and 0 between steps, the
+    last one that of the step before. `algorithm`: `max` over the history or `most_recent`; the scale becomes
+    largest / that / 2^margin, and stays where that is 0 or infinite. `nan`: a NaN in the history keeps the scale
+    (`propagate`) or counts as 0 (`ignore`).
+  }];
+}
 def Train_KeepIfOp : Train_Op<"keep_if", Never, 0> {
   let summary = "(skip, old, new) -> skip ? old : new";
 }

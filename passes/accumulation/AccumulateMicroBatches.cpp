@@ -43,6 +43,7 @@ private:
   BlockArgument addArgument(Block *body, SmallVectorImpl<std::string> &names, StringRef hint, Type type);
   void nameArguments(Operation *scan, ArrayRef<std::string> names);
   Type sumType(Value gradient);
+  Value largerOf(Value before, Value value);
   void warnAboutStatistics();
 
   step::StepGraph s;
@@ -207,6 +208,12 @@ Type Accumulation::sumType(Value gradient) {
   return type.getElementType().isF64() ? type : withElementType(type, Float32Type::get(s.graph.getContext()));
 }
 
+/// A NaN among the two is the result: runtimes differ in what Max makes of it.
+Value Accumulation::largerOf(Value before, Value value) {
+  Value keepsNaN = s.b.where(s.b.node("IsNaN", {before}), before, value);
+  return s.b.where(s.b.node("LessOrEqual", {value, before}), before, keepsNaN);
+}
+
 void Accumulation::warnAboutStatistics() {
   SmallVector<std::string> nodes;
   std::string samples;
@@ -271,6 +278,15 @@ LogicalResult Accumulation::run() {
   if (failed(addSum(loss, sumType(loss), s.info.loss)))
     return s.graph.emitError() << "--accumulate: the shape of the loss '" << s.info.loss << "' is not known";
   size_t numSums = states.size();
+  // Of the amaxes that fp8 scales are derived from, the largest counts.
+  SmallVector<Value> amaxes;
+  for (const step::Fp8Tensor &tensor : s.info.fp8)
+    if (Value amax = s.find(tensor.amax); inside.contains(amax.getDefiningOp())) {
+      if (failed(addSum(amax, amax.getType(), tensor.amax)))
+        return failure();
+      amaxes.push_back(amax);
+    }
+  size_t numFolded = states.size();
   for (const auto *pairs : {&s.info.state, &s.info.pending})
     for (const auto &[input, next] : *pairs) {
       Value initial = s.find(input);
@@ -293,8 +309,10 @@ LogicalResult Accumulation::run() {
     Value(input).replaceUsesWithIf(slice, isInside);
   s.b.rewriter().setInsertionPointToEnd(body);
   for (auto [i, carried] : llvm::enumerate(states)) {
-    if (i >= numSums)
+    if (i >= numFolded)
       carried.initial.replaceUsesWithIf(carried.in, isInside);
+    else if (i >= numSums)
+      carried.next = largerOf(carried.in, carried.next);
     else
       carried.next = s.b.add(carried.in, s.b.castLike(carried.next, carried.in));
   }
@@ -327,7 +345,9 @@ LogicalResult Accumulation::run() {
   }
   rename(loss, states[gradients.size()].result, "micro_batch");
   replaced[loss] = states[gradients.size()].result;
-  for (const Carried &carried : ArrayRef(states).drop_front(numSums)) {
+  for (auto [amax, carried] : llvm::zip(amaxes, ArrayRef(states).slice(numSums, amaxes.size())))
+    rename(amax, carried.result, "micro_batch");
+  for (const Carried &carried : ArrayRef(states).drop_front(numFolded)) {
     rename(carried.next, carried.result, "micro_batch");
     replaced[carried.next] = carried.result;
   }

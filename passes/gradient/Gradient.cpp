@@ -99,8 +99,14 @@ FailureOr<SmallVector<Value>> differentiate(GraphOp graph, NodeBuilder &b, Value
     if (rule->kind == Kind::Zero || llvm::none_of(outputGradients, [](Value v) { return !!v; }))
       continue;
     RuleContext context(node, b, outputGradients, isWanted, sink);
+    Operation *terminator = graph.getBody().front().getTerminator(), *before = terminator->getPrevNode();
     if (failed(rule->apply(context)) || b.failed() || untyped)
       return failure();
+    // The products of a gradient run in the precision of their product.
+    if (op->hasAttr(kFp8Product))
+      for (Operation *made = before->getNextNode(); made != terminator; made = made->getNextNode())
+        if (isa<MatMulOp, GemmOp>(made))
+          made->setAttr(kFp8Product, op->getAttr(kFp8Product));
   }
   SmallVector<Value> results;
   for (Value parameter : parameters) {

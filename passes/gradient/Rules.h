@@ -50,6 +50,10 @@ inline constexpr int64_t kNewest = INT64_MAX;
 /// Attribute of a Gather while gradients are built: the row that gets no gradient from look-ups (--padding-index).
 inline constexpr llvm::StringLiteral kPaddingIndex = "onnx.padding_index";
 
+/// Attribute of a product whose inputs are quantised to fp8 after gradients are built: its gradient's products get it
+/// too.
+inline constexpr llvm::StringLiteral kFp8Product = "onnx.fp8";
+
 struct Rule {
   llvm::StringLiteral domain, op;
   int64_t sinceFirst, sinceLast; ///< Inclusive range of since_version.

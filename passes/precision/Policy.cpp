@@ -151,6 +151,13 @@ std::optional<AutocastClass> Policy::find(Node node) {
   return std::nullopt;
 }
 
+std::optional<AutocastClass> Policy::findNamed(Node node) const {
+  for (const Rule &rule : ArrayRef(rules).take_front(used.size()))
+    if (!rule.name.empty() && rule.matches(node))
+      return rule.autocast;
+  return std::nullopt;
+}
+
 std::vector<std::string> Policy::unusedNames() const {
   std::vector<std::string> names;
   for (size_t i = 0; i < used.size(); ++i)

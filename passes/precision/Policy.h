@@ -26,6 +26,8 @@ public:
 
   /// The class that the first matching rule gives; nothing where no rule matches.
   std::optional<onnx_ir::AutocastClass> find(onnx_ir::Node node);
+  /// The class that the first matching rule of the file gives that states a name.
+  std::optional<onnx_ir::AutocastClass> findNamed(onnx_ir::Node node) const;
   /// Globs of the file that have decided no node so far: most likely spelling mistakes.
   std::vector<std::string> unusedNames() const;
 

@@ -26,6 +26,7 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
     SmallVector<NamedAttribute> order;
     if (normType != 2)
       order.push_back(s.b.attr("norm_type", normType));
+    std::string normName = s.names.unique("grad_norm"); // before the operator of that name takes it
     Value norm;
     if (maxNorm >= 0) {
       SmallVector<Value> operands = gradients;
@@ -41,7 +42,7 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
       operands.push_back(s.b.scalar(f64, maxValue));
       rename(s.b.node("train.clip_grad_value", operands, static_cast<unsigned>(gradients.size()))->getResults());
     }
-    setName(norm, s.names.unique("grad_norm"));
+    setName(norm, normName);
     s.info.metrics.push_back(nameOf(norm).str());
     s.addOutput(norm);
     s.finish();

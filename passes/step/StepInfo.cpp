@@ -38,6 +38,10 @@ StepInfo StepInfo::of(GraphOp graph) {
   };
   info.state = pairs("state", "next");
   info.pending = pairs("pending", "pending_next");
+  std::vector<std::string> histories = list("fp8_history"), scales = list("fp8_scale"), amaxes = list("fp8_amax");
+  auto formats = dict.getAs<DenseI64ArrayAttr>("fp8_format");
+  for (size_t i = 0; i < histories.size(); ++i)
+    info.fp8.push_back({histories[i], scales[i], amaxes[i], formats[static_cast<int64_t>(i)]});
   return info;
 }
 
@@ -68,6 +72,18 @@ void StepInfo::store(GraphOp graph) const {
   };
   pairs("state", "next", state);
   pairs("pending", "pending_next", pending);
+  std::vector<std::string> histories, scales, amaxes;
+  SmallVector<int64_t> formats;
+  for (const Fp8Tensor &tensor : fp8) {
+    histories.push_back(tensor.history);
+    scales.push_back(tensor.scale);
+    amaxes.push_back(tensor.amax);
+    formats.push_back(tensor.format);
+  }
+  list("fp8_history", histories);
+  list("fp8_scale", scales);
+  list("fp8_amax", amaxes);
+  dict.set("fp8_format", b.getDenseI64ArrayAttr(formats));
   graph->setAttr(kAttribute, dict.getDictionary(context));
 }
 

@@ -6,6 +6,13 @@
 
 namespace recast::step {
 
+/// A tensor with a delayed fp8 scale.
+struct Fp8Tensor {
+  std::string history, scale; ///< State inputs.
+  std::string amax;           ///< Value: the largest magnitude seen in this step, over micro-batches if there are any.
+  int64_t format;             ///< TensorProto.DataType; FLOAT8E5M2 for gradients.
+};
+
 struct StepInfo {
   std::string loss;      ///< Output that is the loss, as users watch it.
   std::string objective; ///< Value that the backward starts from: the loss, or the scaled loss.
@@ -19,6 +26,8 @@ struct StepInfo {
   /// State input and the value that it becomes unless the step is skipped: running statistics.
   std::vector<std::pair<std::string, std::string>> pending;
   std::vector<std::string> metrics; ///< Values to show after every step.
+
+  std::vector<Fp8Tensor> fp8;
 
   static StepInfo of(onnx_ir::GraphOp graph);
   void store(onnx_ir::GraphOp graph) const;

@@ -17,18 +17,27 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
   void runOnOperation() override {
     step::StepGraph s(getOperation());
     SmallVector<Value> gradients = s.gradients();
+    // The cast to fp8 saturates: an infinite gradient shows in the amax alone.
+    SmallVector<Value> amaxes;
+    for (const step::Fp8Tensor &tensor : s.info.fp8)
+      if (tensor.format == onnx::TensorProto::FLOAT8E5M2)
+        amaxes.push_back(s.find(tensor.amax));
     Value foundInf;
     if (isa<train::ScaledType>(gradients.front().getType())) {
       SmallVector<Value> operands = gradients;
+      for (Value amax : amaxes) // of scaled gradients, and checked with them
+        operands.push_back(s.b.node("train.mark_scaled", {amax}));
       operands.push_back(s.find(s.info.lossScale));
       Operation *unscale = s.b.node("train.unscale", operands, static_cast<unsigned>(operands.size()));
-      SmallVector<Value> unscaled(unscale->getResults().drop_back());
+      SmallVector<Value> unscaled(unscale->getResults().take_front(gradients.size()));
       for (auto [value, parameter] : llvm::zip(unscaled, s.info.parameters))
         setName(value, s.names.unique("grad." + parameter));
       s.setGradients(unscaled);
       foundInf = unscale->getResults().back();
     } else {
-      foundInf = s.b.node("train.check_finite", gradients);
+      SmallVector<Value> checked = gradients;
+      checked.append(amaxes);
+      foundInf = s.b.node("train.check_finite", checked);
     }
     setName(foundInf, s.names.unique("found_inf"));
     s.info.foundInf = nameOf(foundInf).str();

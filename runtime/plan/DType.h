@@ -1,5 +1,6 @@
 // Element types of the runtime, and the conversions of the 16-bit ones.
 #pragma once
+#include "runtime/plan/Float8.h"
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -26,6 +27,11 @@ enum class DType : uint8_t {
   U32 = 12,
   U64 = 13,
   BF16 = 16,
+  F8E4M3FN = 17,
+  F8E4M3FNUZ = 18,
+  F8E5M2 = 19,
+  F8E5M2FNUZ = 20,
+  F8E8M0 = 24,
 };
 
 /// Bytes of one element; 0 for Undefined and String.
@@ -34,6 +40,11 @@ constexpr size_t byteSize(DType type) {
   case DType::U8:
   case DType::I8:
   case DType::Bool:
+  case DType::F8E4M3FN:
+  case DType::F8E4M3FNUZ:
+  case DType::F8E5M2:
+  case DType::F8E5M2FNUZ:
+  case DType::F8E8M0:
     return 1;
   case DType::U16:
   case DType::I16:
@@ -55,8 +66,19 @@ constexpr size_t byteSize(DType type) {
   return 0;
 }
 
+/// The types that operators compute in. The 8-bit ones are not among them: they are stored and converted only.
 constexpr bool isFloat(DType type) {
   return type == DType::F32 || type == DType::F64 || type == DType::F16 || type == DType::BF16;
+}
+
+constexpr bool isFloat8(DType type) {
+  return type == DType::F8E4M3FN || type == DType::F8E4M3FNUZ || type == DType::F8E5M2 || type == DType::F8E5M2FNUZ ||
+         type == DType::F8E8M0;
+}
+
+/// Signed or not, without bool.
+constexpr bool isInteger(DType type) {
+  return !isFloat(type) && !isFloat8(type) && type != DType::Bool && byteSize(type) != 0;
 }
 
 /// "f32", "i64", "bool", ...: the spelling of the tools' output.
@@ -88,6 +110,16 @@ constexpr std::string_view name(DType type) {
     return "u64";
   case DType::Bool:
     return "bool";
+  case DType::F8E4M3FN:
+    return "f8e4m3fn";
+  case DType::F8E4M3FNUZ:
+    return "f8e4m3fnuz";
+  case DType::F8E5M2:
+    return "f8e5m2";
+  case DType::F8E5M2FNUZ:
+    return "f8e5m2fnuz";
+  case DType::F8E8M0:
+    return "f8e8m0";
   case DType::String:
     return "string";
   case DType::Undefined:
@@ -141,7 +173,23 @@ template <typename Body> decltype(auto) dispatchFloat(DType type, Body &&body) {
   }
 }
 
-/// As dispatchFloat, over every numeric type and bool. Precondition: not String, not Undefined.
+/// Calls `body.template operator()<T>()` with the struct of an 8-bit float. Precondition: isFloat8(type).
+template <typename Body> decltype(auto) dispatchFloat8(DType type, Body &&body) {
+  switch (type) {
+  case DType::F8E4M3FNUZ:
+    return body.template operator()<Float8E4M3FNUZ>();
+  case DType::F8E5M2:
+    return body.template operator()<Float8E5M2>();
+  case DType::F8E5M2FNUZ:
+    return body.template operator()<Float8E5M2FNUZ>();
+  case DType::F8E8M0:
+    return body.template operator()<Float8E8M0>();
+  default:
+    return body.template operator()<Float8E4M3FN>();
+  }
+}
+
+/// As dispatchFloat, over every numeric type and bool. Precondition: not String, not Undefined, no 8-bit float.
 template <typename Body> decltype(auto) dispatchAny(DType type, Body &&body) {
   switch (type) {
   case DType::U8:

@@ -50,8 +50,6 @@ template <typename Body> decltype(auto) dispatchSize(DType type, Body &&body) {
   }
 }
 
-inline bool isInteger(DType type) { return type != DType::Bool && !isFloat(type) && byteSize(type) != 0; }
-
 /// "f32 and i64 differ", "bool is not supported", ... or "": all present inputs have one type, which `allows` takes.
 template <bool (*allows)(DType)> std::string refuseInputs(const StepSpec &spec) {
   DType first = DType::Undefined;

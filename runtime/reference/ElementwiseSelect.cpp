@@ -1,6 +1,7 @@
 // Element-wise operators that choose, bound, convert or drop values: Where, Clip, Identity, Cast, Dropout.
 #include "runtime/reference/CounterRandom.h"
 #include "runtime/reference/ElementwiseLoops.h"
+#include "runtime/reference/Quantization.h"
 
 namespace recast::reference {
 namespace {
@@ -89,6 +90,10 @@ Status runCast(const StepSpec &spec, const KernelArgs &args) {
   const TensorRef &x = args.inputs[0], &y = args.outputs[0];
   if (x.dtype == y.dtype) {
     copyTensor(x, y);
+    return Status::success();
+  }
+  if (isFloat8(x.dtype) || isFloat8(y.dtype)) {
+    castFloat8(spec, x, y);
     return Status::success();
   }
   dispatchAny(x.dtype, [&]<typename X>() { dispatchAny(y.dtype, [&]<typename Y>() { cast<X, Y>(x, y); }); });

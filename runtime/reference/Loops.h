@@ -120,6 +120,8 @@ inline int64_t loadIndex(const TensorRef &tensor, int64_t i) {
 
 /// Element `i` of any numeric tensor as double.
 inline double loadDouble(const TensorRef &tensor, int64_t i) {
+  if (isFloat8(tensor.dtype))
+    return dispatchFloat8(tensor.dtype, [&]<typename T>() { return static_cast<double>(float(tensor.as<T>()[i])); });
   return dispatchAny(tensor.dtype, [&]<typename T>() { return static_cast<double>(load(tensor.as<T>()[i])); });
 }
 

@@ -12,14 +12,24 @@ auto key(const Entry &entry) { return std::tie(entry.domain, entry.op, entry.sin
 const std::vector<Entry> &allEntries() {
   static const std::vector<Entry> entries = [] {
     std::vector<Entry> all;
-    for (std::span<const Entry> family :
-         {elementwiseEntries(), reductionEntries(), shapeEntries(), indexingEntries(), productEntries(),
-          convolutionEntries(), normalizationEntries(), lossEntries(), attentionEntries(), trainEntries()})
+    for (std::span<const Entry> family : {elementwiseEntries(), reductionEntries(), shapeEntries(), indexingEntries(),
+                                          productEntries(), convolutionEntries(), normalizationEntries(), lossEntries(),
+                                          attentionEntries(), quantizationEntries(), trainEntries()})
       all.insert(all.end(), family.begin(), family.end());
     std::sort(all.begin(), all.end(), [](const Entry &a, const Entry &b) { return key(a) < key(b); });
     return all;
   }();
   return entries;
+}
+
+/// The operators that take 8-bit floats: those that convert them, and those that only move elements.
+bool takesFloat8(std::string_view op) {
+  constexpr std::string_view kOps[] = {
+      "Cast",    "CastLike", "QuantizeLinear", "DequantizeLinear", "quantize_fp8", "quantize_fp8_tiles",
+      "Concat",  "Expand",   "Flatten",        "Gather",           "Identity",     "dequantize_fp8",
+      "Reshape", "Slice",    "Split",          "Squeeze",          "Transpose",    "Unsqueeze",
+      "barrier", "keep_if"};
+  return std::ranges::find(kOps, op) != std::end(kOps);
 }
 
 class ReferenceKernel final : public Kernel {
@@ -65,6 +75,8 @@ std::unique_ptr<Kernel> create(const StepSpec &spec, std::string &refusal) {
         refusal = "rank " + std::to_string(type.rank()) + " is above " + std::to_string(kMaxRank);
       else if (type.dtype == DType::String)
         refusal = "string tensors are not supported";
+      else if (isFloat8(type.dtype) && !takesFloat8(spec.op))
+        refusal = std::string(name(type.dtype)) + " is not supported";
       else
         continue;
       return nullptr;

@@ -29,6 +29,7 @@ std::span<const Entry> convolutionEntries();
 std::span<const Entry> normalizationEntries();
 std::span<const Entry> lossEntries();
 std::span<const Entry> attentionEntries();
+std::span<const Entry> quantizationEntries();
 std::span<const Entry> trainEntries();
 
 /// The entry for the spec, or null.

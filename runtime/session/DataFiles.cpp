@@ -47,7 +47,7 @@ Result<TensorMap> readTensors(const std::string &path) {
 Result<TensorMap> readTokens(const std::string &path, std::span<const GraphInput> inputs) {
   std::vector<const GraphInput *> integers;
   for (const GraphInput &input : inputs) {
-    bool integer = !isFloat(input.type.dtype) && input.type.dtype != DType::Bool;
+    bool integer = isInteger(input.type.dtype);
     if (integer && (input.type.rank() == 2 || input.type.rank() == 3))
       integers.push_back(&input);
   }

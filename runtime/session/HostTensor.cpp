@@ -20,9 +20,14 @@ template <typename T> auto widen(T value) {
     return static_cast<float>(value);
 }
 
-constexpr bool isInteger(DType type) {
-  return !isFloat(type) && type != DType::Bool && type != DType::String && type != DType::Undefined;
+/// As dispatchFloat, over the 8-bit floats too.
+template <typename Body> void dispatchAnyFloat(DType type, Body &&body) {
+  if (isFloat8(type))
+    dispatchFloat8(type, body);
+  else
+    dispatchFloat(type, body);
 }
+constexpr bool isAnyFloat(DType type) { return isFloat(type) || isFloat8(type); }
 
 /// As dispatchAny, over the integer types only. Precondition: isInteger(type).
 template <typename Body> void dispatchInteger(DType type, Body &&body) {
@@ -49,7 +54,7 @@ std::optional<size_t> checkedBytes(std::span<const int64_t> dims, size_t element
 }
 
 bool convertible(DType from, DType to) {
-  return (from == to && byteSize(from)) || (isFloat(from) && isFloat(to)) || (isInteger(from) && isInteger(to));
+  return (from == to && byteSize(from)) || (isAnyFloat(from) && isAnyFloat(to)) || (isInteger(from) && isInteger(to));
 }
 
 bool convert(DType from, const std::byte *source, DType to, void *target, int64_t count, std::string &bad) {
@@ -65,9 +70,9 @@ bool convert(DType from, const std::byte *source, DType to, void *target, int64_
     return true;
   }
   bool fits = true;
-  if (isFloat(from)) {
-    dispatchFloat(from, [&]<typename From>() {
-      dispatchFloat(to, [&]<typename To>() {
+  if (isAnyFloat(from)) {
+    dispatchAnyFloat(from, [&]<typename From>() {
+      dispatchAnyFloat(to, [&]<typename To>() {
         for (int64_t i = 0; i < count; ++i)
           static_cast<To *>(target)[i] = static_cast<To>(widen(load<From>(source, i)));
       });

@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 constexpr uint64_t kMostHeaderBytes = 100'000'000; // The format's own limit.
 
-constexpr std::array<std::pair<std::string_view, DType>, 13> kTypes{{{"F64", DType::F64},
+constexpr std::array<std::pair<std::string_view, DType>, 18> kTypes{{{"F64", DType::F64},
                                                                      {"F32", DType::F32},
                                                                      {"F16", DType::F16},
                                                                      {"BF16", DType::BF16},
@@ -24,7 +24,12 @@ constexpr std::array<std::pair<std::string_view, DType>, 13> kTypes{{{"F64", DTy
                                                                      {"U32", DType::U32},
                                                                      {"U16", DType::U16},
                                                                      {"U8", DType::U8},
-                                                                     {"BOOL", DType::Bool}}};
+                                                                     {"BOOL", DType::Bool},
+                                                                     {"F8_E4M3", DType::F8E4M3FN},
+                                                                     {"F8_E5M2", DType::F8E5M2},
+                                                                     {"F8_E4M3FNUZ", DType::F8E4M3FNUZ},
+                                                                     {"F8_E5M2FNUZ", DType::F8E5M2FNUZ},
+                                                                     {"F8_E8M0", DType::F8E8M0}}};
 
 DType typeCalled(std::string_view name) {
   auto it = std::ranges::find(kTypes, name, &std::pair<std::string_view, DType>::first);

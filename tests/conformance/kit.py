@@ -18,7 +18,9 @@ from onnx import AttributeProto
 
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64,
           "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32,
-          "U64": np.uint64, "BOOL": np.bool_, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
+          "U64": np.uint64, "BOOL": np.bool_, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
+          "F8_E8M0": ml_dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+          "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz}
 CONTROL_FLOW = {"If", "Loop", "Scan", "LSTM", "GRU", "RNN"}
 # What the torch corpus was made with.
 ADAMW = ["--optimizer=adamw", "--lr=0.001", "--betas=0.9,0.999", "--eps=1e-8", "--weight-decay=0.01",
@@ -134,6 +136,29 @@ def load(path):
     header.pop("__metadata__", None)
     return {name: np.frombuffer(body[slice(*t["data_offsets"])], DTYPES[t["dtype"]]).reshape(t["shape"])
             for name, t in header.items()}
+
+
+def save(path, tensors):
+    """Writes a safetensors file, low-precision types included."""
+    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+    header, body = {}, b""
+    for key, value in tensors.items():
+        raw = np.ascontiguousarray(value).tobytes()
+        header[key] = {"dtype": names[np.asarray(value).dtype], "shape": list(np.shape(value)),
+                       "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def run_model(test, model, inputs, *flags):
+    """The outputs of one run of an ONNX model: the inputs are the batch as it is."""
+    file, data, outputs = (test.temp / n for n in ("run.onnx", "run.safetensors", "run-outputs.safetensors"))
+    onnx.save(model, str(file))
+    save(data, inputs)
+    test.tool("recast-run", file, f"--data={data}", "--data-layout=single", "--steps=1", f"--outputs={outputs}", *flags)
+    return {name: value[0] for name, value in load(outputs).items()}
 
 
 def walk_nodes(graph):

@@ -48,8 +48,14 @@ Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONN
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
-Flag<std::string> precision("precision", "f32, bf16 or f16", "f32");
+Flag<std::string> precision("precision", "f32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block or mxfp8",
+                            "f32");
 Flag<std::string> policy("policy", "YAML rules that go before the preset's", "", cl::value_desc("FILE"));
+Flag<int64_t> fp8History("fp8-history", "Steps that the amax histories of fp8-delayed cover", 1024);
+Flag<std::string> fp8Amax("fp8-amax", "max or most_recent: what of the history sets the scale", "max");
+Flag<int64_t> fp8Margin("fp8-margin", "Powers of two that fp8-delayed stays below the largest number", 0);
+Flag<std::string> fp8NaN("fp8-nan", "propagate or ignore: a NaN in the history keeps the scale, or counts as 0",
+                         "propagate");
 Flag<std::string> lossScale("loss-scale", "none, dynamic or a number (default: dynamic for f16, else none)", "");
 Flag<double> scaleInit("loss-scale-init", "Initial scale", 65536);
 Flag<double> scaleGrowth("loss-scale-growth", "Factor after an interval of good steps", 2);
@@ -161,8 +167,19 @@ std::string readOptions(PipelineOptions &o) {
            : kind == "gradient"             ? Emit::Gradient
            : kind == "forward"              ? Emit::Forward
                                             : Emit::Inference;
-  if (precision != "f32" && precision != "bf16" && precision != "f16")
-    return "--precision=" + precision + ": this version has f32, bf16 and f16";
+  bool isFp8 = precision == "fp8-delayed" || precision == "fp8-current" || precision == "fp8-row" ||
+               precision == "fp8-block" || precision == "mxfp8";
+  if (precision != "f32" && precision != "bf16" && precision != "f16" && !isFp8)
+    return "--precision=" + precision +
+           ": this version has f32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block and mxfp8";
+  if (fp8History < 1)
+    return "--fp8-history=" + std::to_string(fp8History) + ": a number of steps from 1 on is needed";
+  if (fp8Margin < -127 || fp8Margin > 127) // beyond, 2^margin is no float
+    return "--fp8-margin=" + std::to_string(fp8Margin) + ": a number from -127 to 127 is needed";
+  if (fp8Amax != "max" && fp8Amax != "most_recent")
+    return "--fp8-amax=" + fp8Amax + ": max or most_recent is needed";
+  if (fp8NaN != "propagate" && fp8NaN != "ignore")
+    return "--fp8-nan=" + fp8NaN + ": propagate or ignore is needed";
   if (!dtype.empty() && dtype != "f32" && dtype != "f64")
     return "--dtype=" + dtype + ": f32 or f64 is needed";
   if (std::string problem = readLossScale(o); !problem.empty())
@@ -185,6 +202,10 @@ std::string readOptions(PipelineOptions &o) {
   o.dtype = dtype;
   o.precision = precision;
   o.policy = policy;
+  o.fp8History = fp8History;
+  o.fp8Amax = fp8Amax;
+  o.fp8Margin = fp8Margin;
+  o.fp8NaN = fp8NaN;
   o.monitor = list(monitor);
   o.accumulate = accumulate;
   o.normalize = normalize;

@@ -39,7 +39,10 @@ void printOutputs(const Executor &executor) {
   for (const Output &output : executor.plan().outputs) {
     TensorRef tensor = executor.tensor(output.buffer);
     llvm::outs() << output.name << ": " << toString(executor.plan().buffers[output.buffer].type);
-    if (tensor.elems() == 1 && byteSize(tensor.dtype))
+    if (tensor.elems() == 1 && isFloat8(tensor.dtype))
+      dispatchFloat8(tensor.dtype,
+                     [&]<typename T>() { llvm::outs() << llvm::format(" = %.9g", double(float(*tensor.as<T>()))); });
+    else if (tensor.elems() == 1 && byteSize(tensor.dtype))
       dispatchAny(tensor.dtype, [&]<typename T>() {
         if constexpr (std::is_integral_v<T>)
           llvm::outs() << " = " << static_cast<int64_t>(*tensor.as<T>());

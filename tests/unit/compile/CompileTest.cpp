@@ -289,9 +289,9 @@ g (float[4] x) => (y) { y = NonZero(x) })");
   EXPECT_HAS(dynamic, "depends on data");
   std::string narrow = errorOf(R"(
 <ir_version: 10, opset_import: ["" : 21]>
-g (float8e4m3fn[4] x) => (float[4] y) { y = Cast <to = 1> (x) })");
+g (int4[4] x) => (float[4] y) { y = Cast <to = 1> (x) })");
   EXPECT_HAS(narrow, "'x'");
-  EXPECT_HAS(narrow, "FLOAT8E4M3FN");
+  EXPECT_HAS(narrow, "INT4");
   std::string mismatch = errorOf(R"(
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[N,3] x, float[4,2] w) => (y) { y = MatMul(x, w) })",

@@ -24,7 +24,8 @@ TEST(Safetensors, RoundTripsEveryTypeAndTheMetadata) {
   std::string bytes(64, '\1');
   std::vector<NamedTensor> tensors;
   for (DType type : {DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8,
-                     DType::U64, DType::U32, DType::U16, DType::U8, DType::Bool})
+                     DType::U64, DType::U32, DType::U16, DType::U8, DType::Bool, DType::F8E4M3FN, DType::F8E5M2,
+                     DType::F8E4M3FNUZ, DType::F8E5M2FNUZ, DType::F8E8M0})
     tensors.push_back({std::string(name(type)), {type, {3, 1}}, bytes.data()});
   tensors.push_back({"empty", {DType::F32, {0, 5}}, nullptr});
   tensors.push_back({"scalar \"quoted\"", {DType::F64, {}}, bytes.data()});

@@ -1,0 +1,162 @@
+#include "ir/onnx/Builder.h"
+#include "ir/onnx/Node.h"
+#include "ir/onnx/TensorData.h"
+#include "passes/Passes.h"
+#include "llvm/ADT/StringSwitch.h"
+
+namespace recast {
+#define GEN_PASS_DEF_RAISEOPSET
+#include "passes/Passes.h.inc"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+
+namespace {
+
+// Below it operators change in more ways than convert() knows: Softmax, Squeeze, ReduceSum, Clip, ...
+constexpr int64_t kOldestOpset = 13;
+
+const onnx::OpSchema *schemaAt(Node node, int64_t opset) {
+  return onnx::OpSchemaRegistry::Schema(node.opType().str(), static_cast<int>(opset), "");
+}
+
+// True where a node of the old definition means the same by the new one: what was added is optional, and nothing that
+// was there has changed but the types that it allows. Operators whose meaning changed otherwise are in convert().
+bool isExtension(const onnx::OpSchema &before, const onnx::OpSchema &after) {
+  if (after.inputs().size() < before.inputs().size() || after.outputs().size() < before.outputs().size() ||
+      after.deprecated())
+    return false;
+  for (auto [i, input] : llvm::enumerate(after.inputs()))
+    if (i >= before.inputs().size() && input.GetOption() != onnx::OpSchema::Optional)
+      return false;
+  for (const auto &[name, attribute] : before.attributes()) {
+    auto found = after.attributes().find(name);
+    if (found == after.attributes().end() || found->second.type != attribute.type ||
+        found->second.default_value.SerializeAsString() != attribute.default_value.SerializeAsString())
+      return false;
+  }
+  return llvm::none_of(after.attributes(), [&](const auto &entry) {
+    return entry.second.required && !before.attributes().contains(entry.first);
+  });
+}
+
+enum class Conversion { Unknown, Refused, Done };
+
+// Brings the nodes of one graph or function from one opset to a later one.
+class Raiser {
+public:
+  Raiser(Operation *scope, int64_t from, int64_t to) : scope(scope), from(from), to(to) {}
+
+  LogicalResult run() {
+    NameScope names(scope);
+    TypeInference types;
+    NodeBuilder builder(scope, names, types);
+    b = &builder;
+    WalkResult result = scope->walk([&](Operation *op) {
+      if (!isNode(op) || !Node(op).domain().empty())
+        return WalkResult::advance();
+      return failed(raise(Node(op))) ? WalkResult::interrupt() : WalkResult::advance();
+    });
+    return failure(result.wasInterrupted());
+  }
+
+private:
+  LogicalResult raise(Node node) {
+    const onnx::OpSchema *before = schemaAt(node, from), *after = schemaAt(node, to);
+    if (!before || (after && before->since_version() == after->since_version()))
+      return success();
+    Conversion done = after ? convert(node) : Conversion::Refused;
+    if (done == Conversion::Done || (done == Conversion::Unknown && isExtension(*before, *after)))
+      return success();
+    return node->emitError() << "node " << node.describe() << ": the definition of " << node.opType()
+                             << " changes between opset " << from << ", which the model imports, and " << to
+                             << ", which this precision needs: export the model again with opset " << to;
+  }
+
+  Conversion convert(Node node) {
+    StringRef op = node.opType();
+    if (op.starts_with("Reduce") && from < 18 && to >= 18 && op != "ReduceSum") {
+      auto axes = node.getInts("axes");
+      if (axes) {
+        b->before(node.operation());
+        node->insertOperands(node->getNumOperands(), b->ints(*axes));
+        node->removeAttr("axes");
+      }
+      return Conversion::Done;
+    }
+    if (op == "Split" && from < 18 && to >= 18) {
+      if (!node.input(1))
+        node->setAttr("num_outputs", b->attr("", static_cast<int64_t>(node.numOutputs())).getValue());
+      return Conversion::Done;
+    }
+    if (op == "GridSample" && from < 20 && to >= 20) {
+      StringRef mode = node.getString("mode", "bilinear");
+      StringRef renamed =
+          llvm::StringSwitch<StringRef>(mode).Case("bilinear", "linear").Case("bicubic", "cubic").Default(mode);
+      node->setAttr("mode", b->attr("", renamed).getValue());
+      return Conversion::Done;
+    }
+    if (op == "RoiAlign" && from < 16 && to >= 16) {
+      node->setAttr("coordinate_transformation_mode", b->attr("", StringRef("output_half_pixel")).getValue());
+      return Conversion::Done;
+    }
+    if (op == "BatchNormalization" && from < 14 && to >= 14)
+      return node.numOutputs() == 1 ? Conversion::Done : Conversion::Refused; // more: its training form
+    // Scale and bias: one a group, then one a channel. An axis that became an input.
+    bool changed = (op == "GroupNormalization" && from < 21 && to >= 21) || (op == "DFT" && from < 20 && to >= 20);
+    return changed ? Conversion::Refused : Conversion::Unknown;
+  }
+
+  Operation *scope;
+  int64_t from, to;
+  NodeBuilder *b = nullptr;
+};
+
+// The imports with another version for the default domain.
+ArrayAttr withOpset(ArrayAttr opsets, int64_t version) {
+  Builder b(opsets.getContext());
+  SmallVector<Attribute> entries;
+  for (Attribute entry : opsets) {
+    SmallVector<Attribute> parts(cast<ArrayAttr>(entry).getValue());
+    if (normalDomain(cast<StringAttr>(parts[0]).getValue()).empty())
+      parts[1] = b.getI64IntegerAttr(version);
+    entries.push_back(b.getArrayAttr(parts));
+  }
+  return b.getArrayAttr(entries);
+}
+
+struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
+  using RaiseOpsetBase::RaiseOpsetBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    GraphOp graph = mainGraph(module);
+    if (failed(raise(graph)))
+      return signalPassFailure();
+    auto opsets = module->getAttrOfType<ArrayAttr>("onnx.opsets");
+    if (opsetVersion(graph, "") < opset)
+      module->setAttr("onnx.opsets", withOpset(opsets, opset));
+    // The checker wants operators to mean the same in functions and in the graph.
+    for (auto function : module.getOps<FunctionOp>()) {
+      if (failed(raise(function)))
+        return signalPassFailure();
+      auto own = function.getInfo().getAs<ArrayAttr>("opsets");
+      if (int64_t version = opsetVersion(&function.getBody().front().front(), ""); version && version < opset)
+        function.setInfoAttr(withEntry(function.getInfo(), "opsets", withOpset(own, opset)));
+    }
+  }
+
+  LogicalResult raise(Operation *scope) {
+    int64_t from = opsetVersion(&scope->getRegion(0).front().front(), "");
+    if (from == 0 || from >= opset)
+      return success();
+    if (from < kOldestOpset)
+      return scope->emitError() << "the model imports opset " << from << "; this precision needs opset "
+                                << opset.getValue() << ", to which recast brings models from opset " << kOldestOpset
+                                << " on: export the model again with opset " << opset.getValue();
+    return Raiser(scope, from, opset).run();
+  }
+};
+
+} // namespace
+} // namespace recast
