@@ -107,10 +107,15 @@ Value countIf(NodeBuilder &b, Value holds) {
 }
 
 LogicalResult gradStats(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  if (failed(needsOpset(op, b, 9)))
+    return failure();
   SmallVector<Value> largest, nonFinite, small, sizes;
   for (Value gradient : in.drop_back()) {
     Value wide = asDouble(b, gradient), size = b.node("Abs", {wide});
-    largest.push_back(b.reduce("ReduceMax", size, {}, /*keepDims=*/false));
+    // NaN has no size: every comparison with it is false.
+    Value isNumber = b.node("Greater", {size, b.scalarLike(size, -1)});
+    Value known = b.where(isNumber, size, b.scalarLike(size, 0));
+    largest.push_back(b.reduce("ReduceMax", known, {}, /*keepDims=*/false));
     // x * 0 is 0 where x is finite, and NaN elsewhere.
     nonFinite.push_back(countIf(b, b.node("Not", {b.node("Less", {b.mulScalar(wide, 0), b.scalarLike(wide, 1)})})));
     small.push_back(countIf(b, b.node("Less", {size, asDouble(b, in.back())})));

@@ -16,7 +16,7 @@ struct UpdateFp8ScalesPass : impl::UpdateFp8ScalesBase<UpdateFp8ScalesPass> {
 
   void runOnOperation() override {
     step::StepGraph s(getOperation());
-    Value skip = s.find(s.info.foundInf);
+    Value skip = s.find(s.info.skip);
     for (const step::Fp8Tensor &tensor : s.info.fp8) {
       Value history = s.find(tensor.history), scale = s.find(tensor.scale);
       s.b.setScope(tensor.scale);
