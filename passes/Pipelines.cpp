@@ -51,6 +51,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createUpdateLossScale(update));
   }
   passes.addPass(createFinishStep());
+  passes.addPass(createVerifyTraining());
 }
 
 } // namespace
