@@ -11,7 +11,7 @@ static constexpr int kMostSweeps = 8;
 Degrees::Degrees(const FlowGraph &flow, const llvm::DenseMap<ValueId, Symbol> &symbols, const std::vector<char> &batch,
                  bool isCount)
     : flow(flow), symbols(symbols), batch(batch), isCount(isCount), degrees(flow.size(), kUnset), pure(flow.size(), 0),
-      statistic(flow.size(), 0) {
+      statistic(flow.size(), 0), misjudged(flow.size(), 0) {
   intern({});
   for (const auto &[value, symbol] : symbols)
     loops[symbol.index] = symbol.loop;
@@ -156,7 +156,7 @@ int Degrees::product(ValueId value) {
   float sum = fromPure + fromRest;
   if (fromPure > 0 && fromPure + std::max(fromRest, 0.0f) > 1) {
     record(DegreeEvent::Repeated, value, sum);
-    return intern({{table[result].front().first, 1}});
+    return result;
   }
   if (fromPure < 0 && sum < 0 && anyBatch) {
     record(DegreeEvent::Removed, value, sum);
@@ -222,6 +222,8 @@ int Degrees::transfer(ValueId value) {
     bool hasConstant = llvm::any_of(node.main(), [&](ValueId input) { return pure[input] && degrees[input] == 0; });
     if (!hasConstant)
       return join(value, DegreeEvent::Mismatch, true);
+    if (ValueId condition = node.condition(); condition != kNone && misjudged[condition])
+      return 0; // Reported at the comparison: what it bounds is no better than the constant.
     for (ValueId input : node.main())
       if (degrees[input] > 0)
         return degrees[input];
@@ -232,8 +234,14 @@ int Degrees::transfer(ValueId value) {
     return join(value, DegreeEvent::Mismatch, false);
   case Kind::LoopResult:
     return withoutLoop(join(value, DegreeEvent::Mismatch, false), node.loop);
-  case Kind::Compare:
+  case Kind::Compare: {
+    size_t before = recorded.size();
     join(value, DegreeEvent::Compared, true);
+    misjudged[value] = recorded.size() > before;
+    return 0;
+  }
+  case Kind::Logic:
+    misjudged[value] = llvm::any_of(node.main(), [&](ValueId input) { return misjudged[input] != 0; });
     return 0;
   case Kind::Opaque:
     return fresh(value, false);

@@ -72,6 +72,7 @@ private:
   llvm::DenseMap<uint32_t, int> loops;
   std::vector<int> degrees;
   std::vector<char> pure, statistic;
+  std::vector<char> misjudged; ///< Booleans from comparisons that were recorded.
   std::vector<Terms> table;
   std::map<Terms, int> index;
   std::vector<DegreeEvent> recorded;

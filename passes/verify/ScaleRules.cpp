@@ -80,14 +80,20 @@ void checkScaleRules(RuleContext &context) {
     names.push_back(context.nameOf(scale).empty() ? llvm::formatv("{0}", flow[scale].number).str()
                                                   : "'" + context.nameOf(scale) + "'");
   std::string scale = "the loss scale " + llvm::join(names, " and ");
+  // A scale that came in twice is found again wherever one of the two is left.
+  bool isRepeated = llvm::any_of(degrees.events(), [&](const DegreeEvent &event) {
+    return event.type == DegreeEvent::Repeated && roles.reachesUpdate[event.node];
+  });
   for (const DegreeEvent &event : degrees.events()) {
+    if (isRepeated && event.type != DegreeEvent::Repeated && event.type != DegreeEvent::Removed)
+      continue;
     bool isCondition = event.type == DegreeEvent::Compared;
     if (!(isCondition ? roles.decidesUpdate : roles.reachesUpdate)[event.node])
       continue;
     std::string target;
     std::vector<ValueId> onward = context.pathToUpdate(event.node, target, isCondition);
     // Back along what carries the scale to where it comes in; a scale that is taken off twice, along what is divided.
-    bool wasRemoved = event.degree < 0;
+    bool wasRemoved = event.type == DegreeEvent::Removed || (event.type == DegreeEvent::Mismatch && event.degree < 0);
     std::vector<ValueId> path = context.pathTo(
         event.node, [&](ValueId value) { return !wasRemoved && symbols.contains(value); },
         [&](ValueId user, ValueId operand) {

@@ -249,7 +249,7 @@ private:
                             ? kBoth
                             : (node.has(FlowNode::TestsNan) ? kNan : 0) | (node.has(FlowNode::TestsInf) ? kInf : 0);
           for (ValueId main : node.main()) // A count of failed tests may be compared, too.
-            work.emplace_back(main, roles.dependsOnBatch[main] ? own : uint8_t(0));
+            work.emplace_back(main, roles.dependsOnBatch[main] && !countsTests(main) ? own : uint8_t(0));
         } else {
           push(node.inputs);
         }
@@ -267,16 +267,19 @@ private:
       case Kind::Statistic:
       case Kind::Homogeneous:
       case Kind::Extremum:
-      case Kind::Select:
       case Kind::LoopResult:
       case Kind::Carry:
         push(node.main());
+        break;
+      case Kind::Select: // Unless it masks.
+        if (llvm::none_of(node.main(), [&](ValueId main) { return flow[main].kind == Kind::Constant; }))
+          push(node.main());
         break;
       case Kind::Product:
       case Kind::Quotient: // By scalars, constants and itself only: another tensor hides where the infinity came from.
         for (ValueId main : node.main())
           if (llvm::all_of(node.main(), [&](ValueId other) {
-                return other == main || flow[other].isSingle || !roles.dependsOnBatch[other];
+                return other == main || flow[other].isSingle || flow[other].kind == Kind::Constant;
               }))
             push({main});
         break;
@@ -284,6 +287,20 @@ private:
         break;
       }
     }
+  }
+
+  // A number computed from booleans, such as how many tests failed.
+  bool countsTests(ValueId value) const {
+    bool found = false;
+    walkBack(flow, value, [&](ValueId inner, auto push) {
+      const FlowNode &node = flow[inner];
+      found |= node.element == Element::Bool;
+      bool counts = node.kind == Kind::Move || node.kind == Kind::Sum || node.kind == Kind::Statistic ||
+                    node.kind == Kind::Extremum || node.kind == Kind::Join;
+      if (counts && node.element != Element::Bool)
+        llvm::for_each(node.main(), push);
+    });
+    return found;
   }
 
   const SkipAnalysis &analysis;
@@ -298,15 +315,19 @@ struct SkipRules {
   const Roles &roles;
   SkipAnalysis analysis;
 
-  // Conditions that keep the old value.
+  // Booleans by tests of gradients that enter the update: as conditions, or as factors of 0 and 1.
   std::vector<ValueId> conditionsOf(const State &state) {
     std::vector<ValueId> conditions;
+    auto isKnown = [&](ValueId value) {
+      return analysis.outcomes[value].type == Outcome::Number && roles.dependsOnTest[value];
+    };
     walkBack(flow, state.next, [&](ValueId value, auto push) {
       const FlowNode &node = flow[value];
-      ValueId condition = node.condition();
-      if (condition != kNone && analysis.outcomes[condition].type == Outcome::Number && roles.dependsOnTest[condition])
+      if (ValueId condition = node.condition(); condition != kNone && isKnown(condition))
         conditions.push_back(condition);
-      if (node.has(FlowNode::Elementwise) || node.kind == Kind::LoopResult || node.kind == Kind::Carry)
+      if (node.element == Element::Bool && isKnown(value))
+        conditions.push_back(value);
+      else if (node.has(FlowNode::Elementwise) || node.kind == Kind::LoopResult || node.kind == Kind::Carry)
         llvm::for_each(node.data(), push);
     });
     return conditions;

@@ -1,0 +1,127 @@
+"""Every rule of recast-inspect --verify on steps written by hand in standard operators: whole ones verify clean, and
+each broken one is reported under its rule, with the nodes that lead to it.
+
+What is expected comes from how each graph was built (plain_steps.py), not from the tool.
+"""
+import json
+
+import kit
+import onnx
+import plain_steps as plain
+from plain_steps import BF16, F16, F32
+
+ALL = ("w1", "b1", "w2", "b2")
+FEW = ("w1", "b1", "w2")
+
+CLEAN = {
+    "dynamic scale, norm clip, Adam": lambda: plain.step(),
+    "SGD": lambda: plain.step(optimizer="sgd"),
+    "clip by value": lambda: plain.step(clip_how="value"),
+    "clip by Where": lambda: plain.step(clip_how="where"),
+    "no clip, weight decay": lambda: plain.step(clip_how=None, weight_decay=True),
+    "If skips": lambda: plain.step(skip="if"),
+    "IsNaN or IsInf": lambda: plain.step(test="both"),
+    "bound of the type": lambda: plain.step(test="largest"),
+    "constant scale": lambda: plain.step(scale="constant"),
+    "scale that nothing updates": lambda: plain.step(dynamic=False),
+    "scale without a scaled loss": lambda: plain.step(dynamic=False, scaled_seed_only=True, optimizer="sgd"),
+    "no scale, check and skip": lambda: plain.step(scale=None),
+    "no scale, no check": lambda: plain.step(scale=None, check=()),
+    "scan, one count": lambda: plain.micro_batches(),
+    "scan, weighted": lambda: plain.micro_batches("weighted"),
+    "loop, one count": lambda: plain.micro_batches(form="loop"),
+    "loop, weighted": lambda: plain.micro_batches("weighted", form="loop"),
+    "unrolled, one count": lambda: plain.micro_batches(form="unrolled"),
+    "unrolled, weighted": lambda: plain.micro_batches("weighted", form="unrolled"),
+    "statistics": lambda: plain.statistics("none"),
+    "statistics, recompute apart": lambda: plain.statistics("apart"),
+}
+
+# name -> (rule, graph, operators that the chain must pass, in this order)
+BROKEN = {
+    "clip by norm first": ("clip-before-unscale", lambda: plain.step(clip_first=True),
+                           ["Mul", "ReduceSumSquare", "Min", "Mul"]),
+    "clip by Where first": ("clip-before-unscale", lambda: plain.step(clip_first=True, clip_how="where"),
+                            ["Mul", "Greater"]),
+    "clip by value first": ("clip-before-unscale", lambda: plain.step(clip_first=True, clip_how="value"),
+                            ["Mul", "Clip", "Div"]),
+    "clip by value first, constant scale": (
+        "clip-before-unscale", lambda: plain.step(clip_first=True, clip_how="value", scale="constant"),
+        ["Mul", "Clip", "Div"]),
+    "a gradient unchecked": ("unchecked-gradient", lambda: plain.step(check=FEW), ["Sub", "ReduceSum", "Where"]),
+    "a gradient unchecked, no scale": ("unchecked-gradient", lambda: plain.step(check=FEW, scale=None),
+                                       ["Sub", "ReduceSum", "Where"]),
+    "NaN only": ("unchecked-gradient", lambda: plain.step(test="is-nan"), ["MatMul"]),
+    "infinities only": ("unchecked-gradient", lambda: plain.step(test="is-inf"), ["MatMul"]),
+    "scaled, no check": ("unchecked-gradient", lambda: plain.step(check=()), ["MatMul"]),
+    "an update outside": ("update-outside-skip", lambda: plain.step(skipped=FEW), ["Sub"]),
+    "an update outside, no scale": ("update-outside-skip", lambda: plain.step(skipped=FEW, scale=None), ["Sub"]),
+    "skip by a product": ("update-outside-skip", lambda: plain.step(skip="product"), ["Mul", "Add"]),
+    "unscale missing": ("missing-unscale", lambda: plain.step(unscale=0, clip_how=None), ["Mul", "MatMul"]),
+    "unscale missing, SGD": ("missing-unscale", lambda: plain.step(unscale=0, clip_how=None, optimizer="sgd"),
+                             ["Mul", "MatMul", "Sub"]),
+    "decay before unscale": ("missing-unscale",
+                             lambda: plain.step(unscale=0, clip_how=None, weight_decay=True, optimizer="sgd"),
+                             ["Mul", "MatMul", "Add"]),
+    "unscale twice": ("double-unscale", lambda: plain.step(unscale=2), ["Div", "Div"]),
+    "unscale twice, constant scale": ("double-unscale", lambda: plain.step(unscale=2, scale="constant"),
+                                      ["Div", "Div"]),
+    "scale twice": ("loss-scaled-twice", lambda: plain.step(scale_loss=2), ["Mul", "Mul"]),
+    "scale twice, unscale twice": ("loss-scaled-twice", lambda: plain.step(scale_loss=2, unscale=2), ["Mul", "Mul"]),
+    "statistics twice": ("statistics-in-recompute", lambda: plain.statistics("twice"),
+                         ["BatchNormalization", "BatchNormalization"]),
+    "scan, own counts": ("mean-of-means", lambda: plain.micro_batches("own"), ["ReduceSum", "Div", "Add"]),
+    "loop, own counts": ("mean-of-means", lambda: plain.micro_batches("own", form="loop"),
+                         ["ReduceSum", "Div", "Add"]),
+    "unrolled, own counts": ("mean-of-means", lambda: plain.micro_batches("own", form="unrolled"),
+                             ["ReduceSum", "Div", "Add"]),
+    "scan, bf16 sums": ("low-precision-accumulator", lambda: plain.micro_batches(accumulator=BF16), ["Add"]),
+    "loop, f16 sums": ("low-precision-accumulator", lambda: plain.micro_batches(accumulator=F16, form="loop"),
+                       ["Add"]),
+    "unrolled, bf16 sums": ("low-precision-accumulator",
+                            lambda: plain.micro_batches(accumulator=BF16, form="unrolled"), ["Add"]),
+    "bf16 weights": ("low-precision-accumulator", lambda: plain.step(scale=None, master=BF16), ["Sub"]),
+    "f16 weights": ("low-precision-accumulator", lambda: plain.step(master=F16, optimizer="sgd"), ["Sub"]),
+    "bf16 moments": ("low-precision-accumulator", lambda: plain.step(scale=None, moments=BF16), []),
+}
+
+
+def follows(chain, operators):
+    """Whether the operators stand in the chain, in this order."""
+    at = 0
+    for link in chain:
+        if at < len(operators) and f"({operators[at]})" in link:
+            at += 1
+    return at == len(operators)
+
+
+def verify(test, model, facts):
+    path = test.temp / "step.onnx"
+    facts.unlink(missing_ok=True)
+    onnx.save(model, path)
+    done = test.tool("recast-inspect", path, "--verify", f"--json={facts}", ok=False)
+    return done, json.loads(facts.read_text()) if facts.exists() else {}
+
+
+def main():
+    test = kit.Test(__doc__)
+    facts = test.temp / "facts.json"
+    for name, build in CLEAN.items():
+        done, found = verify(test, build(), facts)
+        test.check(done.returncode == 0 and not found["findings"], f"{name}: clean" + (
+            "" if done.returncode == 0 else f", but exit status {done.returncode}: {done.stderr[:300]}"))
+    for name, (rule, build, operators) in BROKEN.items():
+        done, found = verify(test, build(), facts)
+        rules = {f["rule"] for f in found.get("findings", [])}
+        chains = [f["chain"] for f in found.get("findings", []) if f["rule"] == rule]
+        test.check(done.returncode == 1 and rules == {rule}, f"{name}: reported as {rule} alone"
+                   + ("" if rules == {rule} else f", but got {sorted(rules)}"))
+        test.check(any(follows(chain, operators) for chain in chains),
+                   f"{name}: the chain passes {', '.join(operators)}"
+                   + ("" if any(follows(c, operators) for c in chains) else f", but is {chains}"))
+        test.check(rule in done.stderr, f"{name}: the diagnostic names the rule")
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()
