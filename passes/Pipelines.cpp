@@ -18,6 +18,15 @@ void addGradients(OpPassManager &passes, const PipelineOptions &o) {
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
   std::string scale = !o.lossScale.empty() ? o.lossScale : o.precision == "f16" ? "dynamic" : "none";
   bool isDynamic = scale == "dynamic", isScaled = scale != "none";
+  if (o.accumulate > 1) {
+    NormalizeLossOptions normalize;
+    normalize.loss = o.loss;
+    normalize.microBatches = o.accumulate;
+    normalize.by = o.normalize;
+    normalize.train.assign(o.train.begin(), o.train.end());
+    normalize.freeze.assign(o.freeze.begin(), o.freeze.end());
+    passes.addPass(createNormalizeLoss(normalize));
+  }
   if (isScaled) {
     InsertLossScaleOptions options;
     options.loss = o.loss;
@@ -25,6 +34,12 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createInsertLossScale(options));
   }
   addGradients(passes, o);
+  passes.addPass(createCollectStatistics());
+  if (o.accumulate > 1) {
+    AccumulateMicroBatchesOptions accumulate;
+    accumulate.microBatches = o.accumulate;
+    passes.addPass(createAccumulateMicroBatches(accumulate));
+  }
   passes.addPass(createUnscaleGradients());
   ClipGradientsOptions clip;
   clip.maxNorm = o.clipNorm;

@@ -246,6 +246,7 @@ LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
 
 ArrayRef<BodyEntry> stepBodies() {
   static const BodyEntry entries[] = {
+      {"window_sum", barrier},
       {"scale_loss", scaleLoss},
       {"mark_scaled", markScaled},
       {"unscale", unscale},

@@ -101,6 +101,9 @@ def Train_DropoutMaskOp : Train_Op<"dropout_mask", Never, 1> {
   let description = "Generator: squares32 (Widynski 2020, arXiv:2004.06278); see docs/random.md.";
 }
 
+def Train_WindowSumOp : Train_Op<"window_sum", Fp32, 0> {
+  let summary = "(x) -> x summed over the micro-batches of the step: what a loss is divided by; x itself with one";
+}
 def Train_ScaleLossOp : Train_Op<"scale_loss", Fp32, 0> {
   let summary = "(loss, loss_scale) -> loss * loss_scale: what the backward starts from";
 }

@@ -21,6 +21,10 @@ struct Counts {
   std::vector<int> varying; ///< The innermost loop in which the value differs from iteration to iteration.
 
   void find() {
+    if (llvm::none_of(flow.nodes, [](const FlowNode &node) {
+          return node.kind == Kind::Count || (node.has(FlowNode::Reduce) && node.isSingle);
+        }))
+      return;
     std::vector<uint64_t> numbers = numberValues(flow, roles, /*anySlice=*/false);
     isMask.assign(flow.size(), 0);
     varying.assign(flow.size(), -1);
@@ -236,15 +240,15 @@ struct LowPrecision {
 
   // Sums that a loop carries and that nothing in its body looks at.
   void checkLoops() {
-    std::vector<std::vector<ValueId>> users(flow.size());
-    bool any = false;
+    if (llvm::none_of(flow.nodes, [](const FlowNode &node) { return node.kind == Kind::Carry; }))
+      return;
+    llvm::DenseMap<ValueId, std::vector<ValueId>> users;
     for (ValueId value = 0; value < flow.size(); ++value) {
-      any |= flow[value].kind == Kind::Carry;
       for (ValueId input : flow[value].inputs)
         if (flow[input].kind == Kind::Carry)
           users[input].push_back(value);
     }
-    for (ValueId value = 0; any && value < flow.size(); ++value) {
+    for (ValueId value = 0; value < flow.size(); ++value) {
       const FlowNode &node = flow[value];
       if (node.kind != Kind::Carry || node.main().size() < 2 || !roles.reachesUpdate[value])
         continue;

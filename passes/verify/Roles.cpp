@@ -162,7 +162,7 @@ bool isAdditive(const FlowGraph &flow, const std::vector<char> &batch, ValueId i
   });
   // Of those, what the old value flows into; `plus` where something was added on the way.
   llvm::sort(visited);
-  llvm::DenseSet<ValueId> inside(visited.begin(), visited.end()), carries, plus;
+  llvm::SmallDenseSet<ValueId, 32> carries, plus;
   for (bool changed = true; changed;) {
     changed = false;
     for (ValueId value : visited) {

@@ -9,7 +9,7 @@ namespace recast::verify {
 std::vector<ValueId> walkBack(const FlowGraph &flow, llvm::ArrayRef<ValueId> from,
                               llvm::function_ref<void(ValueId, llvm::function_ref<void(ValueId)>)> enters) {
   std::vector<ValueId> order;
-  llvm::DenseSet<ValueId> seen;
+  llvm::SmallDenseSet<ValueId, 64> seen;
   auto push = [&](ValueId value) {
     if (value != kNone && seen.insert(value).second)
       order.push_back(value);

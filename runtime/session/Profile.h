@@ -26,7 +26,8 @@ private:
     Clock::time_point begin, end;
   };
   std::string path;
-  Clock::time_point start = Clock::now(), begin;
+  Clock::time_point start = Clock::now();
+  std::vector<Clock::time_point> begins; ///< Of the steps that run now: a body's inside that of its own step.
   int64_t trainingStep = 0;
   std::vector<Event> events;
 };
