@@ -213,6 +213,7 @@ def VerifyTraining : Recast_Pass<"verify-training"> {
     Changes nothing; each finding is an error that names the rule and the chain of nodes. Rules and broken examples are
     in docs/verify.md.
   }];
+  let options = [ListOption<"except", "except", "std::string", "Names of rules that the step may break">];
 }
 
 #endif

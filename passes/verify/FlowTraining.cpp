@@ -92,10 +92,8 @@ bool addTrain(FlowBuilder &b, Node node) {
     b.bind(node.output(), Kind::Move, {b.operand(node, 0)}, {b.operand(node, 1)}, FlowNode::Reduce);
   } else if (op.ends_with("_grad")) {
     addLinear(b, node);
-  } else if (op == "conv_grad_input") {
-    addLinear(b, node, 0);
-  } else if (op == "conv_grad_weight") {
-    addLinear(b, node, 1);
+  } else if (op == "conv_grad_input" || op == "conv_grad_weight") { // Either operand may be the gradient.
+    b.bind(node.output(), Kind::Product, operands(b, node));
   } else if (op == "dropout_mask") {
     b.bind(node.output(), Kind::Constant, {});
   } else if (op == "scale_loss") {
@@ -196,6 +194,7 @@ void addAccumulator(FlowBuilder &b, Node node) {
   ValueId next = b.sum({buffer, value});
   if (flag != kNone)
     next = isV2 ? b.select(flag, value, next) : b.select(flag, next, buffer);
+  b.at(next).element = b.at(buffer).element;
   b.overwrites(buffer, next, /*isBuffer=*/true);
   for (auto [i, result] : llvm::enumerate(node->getResults()))
     b.set(result, isV2 && i == 0 ? b.anyNumber() : next);

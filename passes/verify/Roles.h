@@ -6,7 +6,7 @@ namespace recast::verify {
 
 /// Pairs graph inputs and initializers with the outputs that are their new values: `flow.states` as the file records
 /// them, in-place updates, names (`w` and `w.next`, `new_w`, ...), and last outputs that are computed element by
-/// element from exactly one source of the same type that has no other output.
+/// element from a source of the same type, the nearest first.
 std::vector<State> findStates(const FlowGraph &flow);
 
 /// Values visited backward from `from`, itself included, through operands of nodes that `enters` admits.

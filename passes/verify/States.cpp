@@ -3,6 +3,8 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include <tuple>
+#include <utility>
 
 namespace recast::verify {
 
@@ -75,38 +77,58 @@ struct Pairing {
     }
   }
 
-  // Outputs computed element by element from a source of the same type, by elimination: a new moment comes from the
-  // moment, a new parameter from the parameter and the moment.
+  // Outputs computed element by element from a source of the same type, the nearest first: a new parameter is a choice
+  // or a sum of the old one and something, which the moments enter further away.
   void byFlow() {
-    std::vector<std::pair<ValueId, std::vector<ValueId>>> open;
     // State has a value in the file, unless no input has one.
     bool anyDefault = llvm::any_of(flow.sources, [](const NamedValue &source) { return source.hasDefault; });
     llvm::DenseMap<ValueId, llvm::StringRef> names;
     for (const NamedValue &source : flow.sources)
-      if (source.hasDefault == anyDefault)
+      if (source.hasDefault == anyDefault && !sources.contains(source.value))
         names[source.value] = source.name;
-    for (const NamedValue &output : flow.outputs) {
-      if (outputs.contains(output.value) || !flow[output.value].type)
-        continue;
-      std::vector<ValueId> candidates;
-      for (ValueId value : walkBack(flow, output.value, [&](ValueId value, auto push) {
-             if (flow[value].has(FlowNode::Elementwise))
-               llvm::for_each(flow[value].data(), push);
-           }))
-        if (names.contains(value) && fits(value, output.value))
-          candidates.push_back(value);
-      open.emplace_back(output.value, std::move(candidates));
-    }
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (auto &[output, candidates] : open) {
-        llvm::erase_if(candidates, [&](ValueId source) { return sources.contains(source); });
-        if (candidates.size() != 1 || outputs.contains(output))
+    std::vector<char> fromOutside(flow.size(), 0); // Computed from inputs without a value.
+    for (const NamedValue &source : flow.sources)
+      fromOutside[source.value] = anyDefault && !source.hasDefault;
+    for (ValueId value = 0; value < flow.size(); ++value)
+      for (ValueId input : flow[value].data())
+        fromOutside[value] |= fromOutside[input];
+
+    std::vector<std::tuple<unsigned, ValueId, ValueId>> pairs; // distance, output, source
+    for (const NamedValue &output : flow.outputs)
+      if (!outputs.contains(output.value) && flow[output.value].type)
+        for (auto [source, distance] : distancesFrom(output.value))
+          // Scalars multiplied with what comes from outside are scales and rates.
+          if (names.contains(source) && fits(source, output.value) &&
+              !(flow[source].isSingle && fromOutside[output.value] && distance >= kProductStep))
+            pairs.emplace_back(distance, output.value, source);
+    llvm::sort(pairs);
+    for (auto [distance, output, source] : pairs)
+      if (!outputs.contains(output))
+        pair(source, output, names[source]);
+  }
+
+  static constexpr unsigned kProductStep = 16; // More than the choices and sums on the way to a new value.
+
+  // Steps to every value that `output` is computed from element by element.
+  llvm::DenseMap<ValueId, unsigned> distancesFrom(ValueId output) const {
+    llvm::DenseMap<ValueId, unsigned> distances{{output, 0}};
+    // Products last: each list holds values at one number of products.
+    std::vector<ValueId> queue{output}, later;
+    while (!queue.empty()) {
+      for (size_t i = 0; i < queue.size(); ++i) {
+        ValueId value = queue[i];
+        const FlowNode &node = flow[value];
+        if (!node.has(FlowNode::Elementwise))
           continue;
-        pair(candidates.front(), output, names[candidates.front()]);
-        changed = true;
+        bool multiplies = node.kind == Kind::Product || node.kind == Kind::Quotient || node.kind == Kind::Power;
+        unsigned next = distances[value] + (multiplies ? kProductStep : 1);
+        for (ValueId input : node.data())
+          if (distances.try_emplace(input, next).second)
+            (multiplies ? later : queue).push_back(input);
       }
+      queue = std::exchange(later, {});
     }
+    return distances;
   }
 };
 
