@@ -47,8 +47,13 @@ struct Finder {
       Element element = flow[value].element;
       return element == Element::F32 || element == Element::F64 || element == Element::Low;
     };
+    llvm::DenseSet<ValueId> learned; // Parameters of one element, their moments.
+    for (const State &state : states)
+      if (roles.dependsOnBatch[state.next])
+        learned.insert(state.input);
     for (const NamedValue &source : flow.sources)
-      if (flow[source.value].kind == Kind::Source && flow[source.value].isSingle && isFloat(source.value)) {
+      if (flow[source.value].kind == Kind::Source && flow[source.value].isSingle && isFloat(source.value) &&
+          !learned.contains(source.value)) {
         factors[source.value] = {static_cast<unsigned>(candidates.size()), 1};
         candidates.push_back({source.value, source.name});
       }
