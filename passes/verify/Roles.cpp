@@ -197,9 +197,8 @@ std::vector<ValueId> updateRegion(const FlowGraph &flow, llvm::ArrayRef<ValueId>
   });
 }
 
-Roles findRoles(const FlowGraph &flow) {
+Roles findRoles(const FlowGraph &flow, llvm::ArrayRef<State> states) {
   Roles roles;
-  std::vector<State> states = findStates(flow);
   roles.dependsOnBatch = batchDependence(flow, states);
   roles.dependsOnTest.assign(flow.size(), 0);
   propagate(flow, roles.dependsOnTest, [&](const FlowNode &node) {

@@ -38,7 +38,7 @@ struct Roles {
   std::vector<NamedValue> sinks() const;
 };
 
-Roles findRoles(const FlowGraph &flow);
+Roles findRoles(const FlowGraph &flow, llvm::ArrayRef<State> states);
 
 /// Those scalar inputs, constants and states that scale the loss.
 std::vector<ValueId> findScales(const FlowGraph &flow, const Roles &roles, llvm::ArrayRef<State> states);

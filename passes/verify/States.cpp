@@ -79,27 +79,41 @@ struct Pairing {
 
   // Outputs computed element by element from a source of the same type, the nearest first: a new parameter is a choice
   // or a sum of the old one and something, which the moments enter further away.
+  // State has a value in the file; where none is found so, state whose value the caller gives: at least one output must
+  // be a choice that keeps an input.
   void byFlow() {
-    // State has a value in the file, unless no input has one.
-    bool anyDefault = llvm::any_of(flow.sources, [](const NamedValue &source) { return source.hasDefault; });
+    byFlow(/*withDefault=*/true);
+    bool keepsInput = llvm::any_of(flow.outputs, [&](const NamedValue &output) {
+      const FlowNode &node = flow[output.value];
+      return node.kind == Kind::Select && llvm::any_of(node.main(), [&](ValueId main) {
+               return flow[main].kind == Kind::Source && flow[main].type == node.type;
+             });
+    });
+    if (states.empty() && keepsInput)
+      byFlow(/*withDefault=*/false);
+  }
+
+  void byFlow(bool withDefault) {
     llvm::DenseMap<ValueId, llvm::StringRef> names;
+    std::vector<char> mixes(flow.size(), 0); // Computed from more than elements of inputs.
+    for (ValueId value = 0; value < flow.size(); ++value) {
+      const FlowNode &node = flow[value];
+      mixes[value] = (!node.inputs.empty() && !node.has(FlowNode::Elementwise)) ||
+                     llvm::any_of(node.data(), [&](ValueId input) { return mixes[input] != 0; });
+    }
+    // Initializers of one element are constants of formulas.
     for (const NamedValue &source : flow.sources)
-      if (source.hasDefault == anyDefault && !sources.contains(source.value))
+      if (source.hasDefault == withDefault && !sources.contains(source.value) &&
+          (flow[source.value].kind == Kind::Source || !flow[source.value].isSingle))
         names[source.value] = source.name;
-    std::vector<char> fromOutside(flow.size(), 0); // Computed from inputs without a value.
-    for (const NamedValue &source : flow.sources)
-      fromOutside[source.value] = anyDefault && !source.hasDefault;
-    for (ValueId value = 0; value < flow.size(); ++value)
-      for (ValueId input : flow[value].data())
-        fromOutside[value] |= fromOutside[input];
 
     std::vector<std::tuple<unsigned, ValueId, ValueId>> pairs; // distance, output, source
     for (const NamedValue &output : flow.outputs)
       if (!outputs.contains(output.value) && flow[output.value].type)
         for (auto [source, distance] : distancesFrom(output.value))
-          // Scalars multiplied with what comes from outside are scales and rates.
+          // Scalars multiplied with losses and gradients are scales and rates.
           if (names.contains(source) && fits(source, output.value) &&
-              !(flow[source].isSingle && fromOutside[output.value] && distance >= kProductStep))
+              !(flow[source].isSingle && mixes[output.value] && distance >= kProductStep))
             pairs.emplace_back(distance, output.value, source);
     llvm::sort(pairs);
     for (auto [distance, output, source] : pairs)

@@ -148,7 +148,13 @@ std::vector<uint64_t> numberValues(const FlowGraph &flow, const Roles &roles, bo
 
 Report verifyTraining(mlir::ModuleOp module) {
   std::unique_ptr<FlowGraph> flow = buildFlow(module);
-  Roles roles = findRoles(*flow);
+  std::vector<State> states = findStates(*flow);
+  for (const State &state : states) { // An initializer that an output replaces is no constant.
+    FlowNode &node = flow->nodes[state.input];
+    node.kind = Kind::Source;
+    node.number = std::numeric_limits<double>::quiet_NaN();
+  }
+  Roles roles = findRoles(*flow, states);
   Report report;
   RuleContext context(*flow, roles, report);
   auto names = [](std::vector<std::string> &to, const auto &from) {

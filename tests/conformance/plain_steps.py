@@ -104,7 +104,7 @@ def clip(g, gradients, how, bound=1.0):
 
 def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=False, check=("w1", "b1", "w2", "b2"),
          test="zero-product", skip="where", skipped=("w1", "b1", "w2", "b2"), optimizer="adam", master=F32, moments=F32,
-         dynamic=True, weight_decay=False, scaled_seed_only=False):
+         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div"):
     """One step. `scale`: input, constant or None. `scale_loss`, `unscale`: how often. `check`, `skipped`: which
     parameters' gradients are tested, and whose updates are skipped."""
     g = Graph()
@@ -137,7 +137,11 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
 
     def unscaled(values):
         for _ in range(unscale if factor else 0):
-            values = [g("Div", v, factor) for v in values]
+            if unscale_by == "div":
+                values = [g("Div", v, factor) for v in values]
+            else:
+                inverse = g("Reciprocal", factor) if unscale_by == "reciprocal" else g("Div", g.const(1.0), factor)
+                values = [g("Mul", inverse, v) for v in values]
         return values
 
     values = list(gradients.values())
@@ -190,6 +194,24 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
     if factor and dynamic and scale == "input" and found:
         g.output(g("Where", found, g("Mul", factor, g.const(0.5)), g("Mul", factor, g.const(2.0))), [])
     return g.model()
+
+
+def as_initializers(model):
+    """The same step with its state in initializers alone, as exporters write weights that they hold for constant."""
+    state = {i.name for i in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in state]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return model
+
+
+def without_defaults(model):
+    """The same step with its state as plain inputs, whose values the caller gives."""
+    inputs = {i.name for i in model.graph.input}
+    constants = [i for i in model.graph.initializer if i.name not in inputs]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(constants)
+    return model
 
 
 def micro_batches(normalize="tokens", accumulator=F32, form="scan"):

@@ -25,6 +25,11 @@ CLEAN = {
     "constant scale": lambda: plain.step(scale="constant"),
     "scale that nothing updates": lambda: plain.step(dynamic=False),
     "scale without a scaled loss": lambda: plain.step(dynamic=False, scaled_seed_only=True, optimizer="sgd"),
+    "unscale by the reciprocal": lambda: plain.step(unscale_by="reciprocal"),
+    "unscale by 1 / scale": lambda: plain.step(unscale_by="quotient", optimizer="sgd"),
+    "state in initializers": lambda: plain.as_initializers(plain.step()),
+    "state without defaults": lambda: plain.without_defaults(plain.step()),
+    "state without defaults, SGD": lambda: plain.without_defaults(plain.step(optimizer="sgd")),
     "no scale, check and skip": lambda: plain.step(scale=None),
     "no scale, no check": lambda: plain.step(scale=None, check=()),
     "scan, one count": lambda: plain.micro_batches(),
@@ -66,6 +71,12 @@ BROKEN = {
     "unscale twice": ("double-unscale", lambda: plain.step(unscale=2), ["Div", "Div"]),
     "unscale twice, constant scale": ("double-unscale", lambda: plain.step(unscale=2, scale="constant"),
                                       ["Div", "Div"]),
+    "unscale twice by the reciprocal": ("double-unscale", lambda: plain.step(unscale=2, unscale_by="reciprocal"),
+                                        ["Mul", "Mul"]),
+    "unscale missing, state in initializers": (
+        "missing-unscale", lambda: plain.as_initializers(plain.step(unscale=0, clip_how=None)), ["Mul", "MatMul"]),
+    "clip first, state without defaults": (
+        "clip-before-unscale", lambda: plain.without_defaults(plain.step(clip_first=True)), ["Min", "Mul"]),
     "scale twice": ("loss-scaled-twice", lambda: plain.step(scale_loss=2), ["Mul", "Mul"]),
     "scale twice, unscale twice": ("loss-scaled-twice", lambda: plain.step(scale_loss=2, unscale=2), ["Mul", "Mul"]),
     "statistics twice": ("statistics-in-recompute", lambda: plain.statistics("twice"),
@@ -107,7 +118,12 @@ def main():
     test = kit.Test(__doc__)
     facts = test.temp / "facts.json"
     for name, build in CLEAN.items():
-        done, found = verify(test, build(), facts)
+        model = build()
+        done, found = verify(test, model, facts)
+        params = sorted(name for name in (v.name for v in (*model.graph.input, *model.graph.initializer))
+                        if name[0] == "p")
+        test.check(sorted(found.get("parameters", [])) == sorted(set(params)), f"{name}: the parameters are found"
+                   + ("" if found.get("parameters") else ", but got none"))
         test.check(done.returncode == 0 and not found["findings"], f"{name}: clean" + (
             "" if done.returncode == 0 else f", but exit status {done.returncode}: {done.stderr[:300]}"))
     for name, (rule, build, operators) in BROKEN.items():
