@@ -220,7 +220,8 @@ bool FlowBuilder::visitCall(Node node) {
 }
 
 bool FlowBuilder::visitByBody(Node node) {
-  if (node.domain() != "recast" || !train::isTrainOp(node->getContext(), node.opType()))
+  bool takesScaled = llvm::any_of(node->getOperandTypes(), llvm::IsaPred<train::ScaledType>); // Bodies take tensors.
+  if (node.domain() != "recast" || !train::isTrainOp(node->getContext(), node.opType()) || takesScaled)
     return false;
   // The body is built beside the operator, walked, and taken away again.
   BodyTools tools(mainGraph(module));
