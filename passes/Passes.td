@@ -140,6 +140,20 @@ def UnscaleGradients : Recast_Pass<"unscale-gradients"> {
   }];
 }
 
+def MonitorGradients : Recast_Pass<"monitor-gradients"> {
+  let summary = "Measure gradients by group: outputs to watch";
+  let description = [{
+    For each glob, over the gradients of the parameters that it matches, unscaled and before clipping:
+    `grad_norm.<glob>` (2-norm), `grad_amax.<glob>` (largest magnitude), `grad_nonfinite.<glob>` (elements that are
+    infinite or NaN) and `grad_underflow.<glob>` (the fraction of elements that, scaled, are below the smallest normal
+    number of the gradient's low type, and lose digits or vanish there). The group `each` is one for every parameter.
+  }];
+  let options = [
+    ListOption<"groups", "groups", "std::string", "Globs on parameters, or each">,
+    Option<"type", "type", "std::string", "\"f32\"", "f32, bf16 or f16: the type in which the backward runs">,
+  ];
+}
+
 def ClipGradients : Recast_Pass<"clip-gradients"> {
   let summary = "Clip gradients by global norm or by value, and measure their norm";
   let description = [{

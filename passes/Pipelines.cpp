@@ -41,6 +41,12 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createAccumulateMicroBatches(accumulate));
   }
   passes.addPass(createUnscaleGradients());
+  if (!o.monitor.empty()) {
+    MonitorGradientsOptions monitor;
+    monitor.groups.assign(o.monitor.begin(), o.monitor.end());
+    monitor.type = o.precision;
+    passes.addPass(createMonitorGradients(monitor));
+  }
   ClipGradientsOptions clip;
   clip.maxNorm = o.clipNorm;
   clip.maxValue = o.clipValue;

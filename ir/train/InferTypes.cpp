@@ -103,6 +103,8 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
     types.push_back(boolean);
   } else if (isa<GradNormOp>(op)) {
     types.push_back(scalar(element(0)));
+  } else if (isa<GradStatsOp>(op)) {
+    types.append({scalar(element(0)), scalar(element(0)), scalar(IntegerType::get(context, 64)), scalar(element(0))});
   } else if (isa<ClipGradNormOp, ClipGradValueOp>(op)) {
     for (unsigned i = 0; i < last; ++i)
       types.push_back(operand(i));

@@ -119,6 +119,9 @@ def Train_CheckFiniteOp : Train_Op<"check_finite", Fp32, 0> {
 def Train_GradNormOp : Train_Op<"grad_norm", Fp32, 0> {
   let summary = "(g...) -> the 2-norm over all gradients";
 }
+def Train_GradStatsOp : Train_Op<"grad_stats", Fp32, 0> {
+  let summary = "(g..., tiny) -> (2-norm, largest |g|, number of non-finite elements, fraction with |g| < tiny)";
+}
 def Train_ClipGradNormOp : Train_Op<"clip_grad_norm", Fp32, 0> {
   let summary = "(g..., max_norm) -> (g * min(1, max_norm / (norm + 1e-6))..., norm before clipping)";
 }

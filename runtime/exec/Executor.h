@@ -10,7 +10,7 @@ struct StepEvent {
   const Plan &plan; ///< That holds the step: the executor's, or a body.
   size_t step;
   bool isBegin;
-  std::span<const TensorRef> outputs;
+  std::span<const TensorRef> inputs, outputs;
 };
 
 class Executor {

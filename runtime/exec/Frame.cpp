@@ -31,10 +31,10 @@ Status Frame::run() {
   for (size_t i = 0; i < steps.size(); ++i) {
     Prepared &step = steps[i];
     if (observer)
-      observer({source, i, true, step.args.outputs});
+      observer({source, i, true, step.args.inputs, step.args.outputs});
     Status status = step.kernel->run(step.args);
     if (observer)
-      observer({source, i, false, step.args.outputs});
+      observer({source, i, false, step.args.inputs, step.args.outputs});
     if (!status.ok())
       return status;
   }

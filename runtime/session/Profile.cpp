@@ -3,16 +3,14 @@
 
 namespace recast {
 
-void Profile::attach(Executor &executor) {
-  executor.observer = [this](const StepEvent &event) {
-    if (event.isBegin) {
-      begins.push_back(Clock::now());
-      return;
-    }
-    if (events.size() < kMostEvents)
-      events.push_back({&event.plan.steps[event.step], trainingStep, begins.back(), Clock::now()});
-    begins.pop_back();
-  };
+void Profile::observe(const StepEvent &event) {
+  if (event.isBegin) {
+    begins.push_back(Clock::now());
+    return;
+  }
+  if (events.size() < kMostEvents)
+    events.push_back({&event.plan.steps[event.step], trainingStep, begins.back(), Clock::now()});
+  begins.pop_back();
 }
 
 Result<std::unique_ptr<AtomicFile>> Profile::stage() const {

@@ -66,6 +66,8 @@ Flag<bool> nesterov("nesterov", "Nesterov momentum of sgd", false);
 Globs noDecay("no-decay", "Parameters without weight decay");
 Flag<double> clipNorm("clip-grad-norm", "Largest global 2-norm of the gradients", 0);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
+Globs monitor("monitor", "Parameters whose gradients are measured together: norm, amax, overflow, underflow; each: one "
+                         "by one");
 Flag<int64_t> accumulate("accumulate", "Micro-batches a step, whose gradients are summed in fp32", 1);
 Flag<std::string> normalize("normalize",
                             "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
@@ -131,6 +133,7 @@ std::string readOptions(PipelineOptions &o) {
   o.noDecay = list(noDecay);
   o.clipNorm = clipNorm;
   o.clipValue = clipValue;
+  o.monitor = list(monitor);
   o.accumulate = accumulate;
   o.normalize = normalize;
   o.seed = seed;
