@@ -274,4 +274,13 @@ def ToInference : Recast_Pass<"to-inference"> {
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
 }
 
+def VerifyTraining : Recast_Pass<"verify-training"> {
+  let summary = "Check the rules of mixed precision and accumulation by dataflow";
+  let description = [{
+    Changes nothing; each finding is an error that names the rule and the chain of nodes. Rules and broken examples are
+    in docs/verify.md.
+  }];
+  let options = [ListOption<"except", "except", "std::string", "Names of rules that the step may break">];
+}
+
 #endif

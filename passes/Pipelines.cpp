@@ -97,6 +97,10 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createUpdateLossScale(update));
   }
   passes.addPass(createFinishStep());
+  VerifyTrainingOptions verify;
+  if (o.accumulate > 1 && (o.normalize == "samples" || o.normalize == "micro-batches"))
+    verify.except.push_back("mean-of-means"); // Asked for, and warned of by normalize-loss.
+  passes.addPass(createVerifyTraining(verify));
 }
 
 } // namespace

@@ -21,4 +21,10 @@ void printTrainable(const llvm::json::Object &facts, llvm::raw_ostream &out);
 mlir::FailureOr<llvm::json::Object> explainOrder(mlir::ModuleOp module);
 void printOrder(const llvm::json::Object &facts, llvm::raw_ostream &out);
 
+/// {"rules", "parameters": [...], "moments", "gradients", "loss_scale", "finite_check", "findings": [{"rule", "text",
+/// "chain"}]}: the rules of passes/verify on any training graph.
+llvm::json::Object verify(mlir::ModuleOp module);
+/// The last line where there is no finding.
+void printVerified(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
 } // namespace recast::inspect

@@ -15,6 +15,9 @@ cl::OptionCategory category("Options of recast-inspect");
 cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
                            cl::cat(category));
 cl::opt<bool> order("order", cl::desc("The chain that each gradient takes to its update"), cl::cat(category));
+cl::opt<bool> verifyRules("verify",
+                          cl::desc("Check the rules of mixed precision and accumulation on any training graph"),
+                          cl::cat(category));
 cl::opt<bool> trainable("trainable", cl::desc("What would be trained, and why"), cl::cat(category));
 cl::opt<std::string> loss("loss", cl::desc("Output that is the loss"), cl::value_desc("NAME"), cl::cat(category));
 cl::list<std::string> trainGlobs("train", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
@@ -61,8 +64,9 @@ int main(int argc, char **argv) {
                                "Explains an ONNX model: what it holds, what would be trained, in which order",
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
-  if (order && trainable)
-    return tools::fail(kTool, "--order and --trainable answer different questions: give one of them", tools::kUsage);
+  if (order + trainable + verifyRules > 1)
+    return tools::fail(kTool, "--order, --trainable and --verify answer different questions: give one of them",
+                       tools::kUsage);
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
@@ -74,6 +78,18 @@ int main(int argc, char **argv) {
     auto facts = inspect::explainTrainable(
         *module, loss, {{trainGlobs.begin(), trainGlobs.end()}, {freezeGlobs.begin(), freezeGlobs.end()}});
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printTrainable);
+  }
+  if (verifyRules) {
+    llvm::json::Object facts = inspect::verify(*module);
+    for (const llvm::json::Value &value : *facts.getArray("findings")) {
+      const llvm::json::Object &finding = *value.getAsObject();
+      tools::fail(kTool, *finding.getString("rule") + ": " + *finding.getString("text"));
+      for (const llvm::json::Value &link : *finding.getArray("chain"))
+        llvm::errs() << "  -> " << *link.getAsString() << '\n';
+    }
+    bool isClean = facts.getArray("findings")->empty();
+    int code = isClean || !json.empty() ? write(facts, inspect::printVerified) : tools::kDone;
+    return code ? code : isClean ? tools::kDone : tools::kFailed;
   }
   if (order) {
     auto facts = inspect::explainOrder(*module);

@@ -1,0 +1,14 @@
+// From a module to the graph that the rules walk.
+#pragma once
+#include "ir/onnx/Dialect.h"
+#include "passes/verify/FlowGraph.h"
+#include <memory>
+
+namespace recast::verify {
+
+/// Flattens the model's graph: bodies of If, Loop and Scan and local functions in place, operators of dialect train and
+/// of ONNX Runtime Training as the sums and products that they are. The module is left as it was. `describe` of the
+/// result refers to it.
+std::unique_ptr<FlowGraph> buildFlow(mlir::ModuleOp module);
+
+} // namespace recast::verify
