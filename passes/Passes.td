@@ -149,7 +149,7 @@ def Autocast : Recast_Pass<"autocast"> {
   }];
   let options = [
     Option<"type", "type", "std::string", "\"bf16\"", "bf16 or f16">,
-    Option<"policy", "policy", "std::string", "", "YAML file whose rules go before the preset's">,
+    Option<"policy", "policy", "std::string", "", "cuda or cpu (PyTorch's lists), or a YAML file of rules before them">,
   ];
   let statistics = [
     Statistic<"numCasts", "casts", "Casts inserted">,

@@ -9,6 +9,7 @@
 #include "mlir/Support/Timing.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/Report.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
 
@@ -47,7 +48,8 @@ cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::
                            cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
 Flag<std::string> precision("precision", "f32, bf16 or f16", "f32");
-Flag<std::string> policy("policy", "YAML rules that go before the preset's", "", cl::value_desc("FILE"));
+Flag<std::string> policy("policy", "cuda or cpu: PyTorch's lists; or a YAML file of rules that go before them", "",
+                         cl::value_desc("cuda|cpu|FILE"));
 Flag<std::string> lossScale("loss-scale", "none, dynamic or a number (default: dynamic for f16, else none)", "");
 Flag<double> scaleInit("loss-scale-init", "Initial scale", 65536);
 Flag<double> scaleGrowth("loss-scale-growth", "Factor after an interval of good steps", 2);
@@ -67,6 +69,7 @@ Globs noDecay("no-decay", "Parameters without weight decay");
 Flag<double> clipNorm("clip-grad-norm", "Largest global 2-norm of the gradients", 0);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
+Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
@@ -147,6 +150,21 @@ int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::P
   return mlir::failed(mlir::verify(module)) ? tools::kFailed : tools::kDone;
 }
 
+// Writes what the passes decided and takes it out of the module.
+llvm::Error writeReport(mlir::ModuleOp module) {
+  llvm::json::Object facts = takeReport(module);
+  if (report.empty())
+    return llvm::Error::success();
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(std::move(facts))) << '\n';
+  auto out = io::OutputFile::create(report);
+  if (!out)
+    return out.takeError();
+  if (auto error = (*out)->write(text))
+    return error;
+  return (*out)->commit();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -177,6 +195,8 @@ int main(int argc, char **argv) {
 
   if (int code = rewrite(*module, options, pipeline))
     return code;
+  if (auto error = writeReport(*module))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
