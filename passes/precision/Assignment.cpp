@@ -435,7 +435,7 @@ std::string Assignment::blockedBy(Node node, const Choice &choice, const Groups 
       // A small number in a tensor of others, or in a bias, is one of many.
       if (unfit->loss == Loss::Vanishes && isBias(node, i))
         continue;
-      return add(operand, "holds " + Twine(text(unfit->number)) + ", which " + labelOf(low) + describe(unfit->loss));
+      return add(operand, "holds " + Twine(text(unfit->number)) + ", which " + describe(unfit->loss) + " in " + labelOf(low));
     }
   return {};
 }

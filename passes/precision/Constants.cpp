@@ -75,13 +75,13 @@ std::optional<UnfitNumber> unfitNumber(Value constant, Type low) {
 StringRef describe(Loss loss) {
   switch (loss) {
   case Loss::None:
-    return " keeps it";
+    return "keeps its meaning";
   case Loss::Overflows:
-    return " overflows to infinity";
+    return "overflows to infinity";
   case Loss::Vanishes:
-    return " underflows";
+    return "underflows";
   case Loss::Collapses:
-    return " rounds to one";
+    return "rounds to one";
   }
   llvm_unreachable("covered");
 }

@@ -27,7 +27,7 @@ struct UnfitNumber {
   Loss loss;
 };
 std::optional<UnfitNumber> unfitNumber(mlir::Value constant, mlir::Type low);
-/// " overflows to infinity", ...: what `loss` does, after the name of the type.
+/// "overflows to infinity", "underflows", "rounds to one".
 llvm::StringRef describe(Loss loss);
 
 /// `tensor` in the low type, with finite numbers beyond its range as its largest.
