@@ -157,6 +157,21 @@ def Autocast : Recast_Pass<"autocast"> {
   ];
 }
 
+def RoundProducts : Recast_Pass<"round-products"> {
+  let summary = "Round the factors of products to tf32";
+  let description = [{
+    ```
+    y = MatMul(x, w)                y = MatMul(train.round_tf32(x), train.round_tf32(w))
+    ```
+    For the operators that the policy puts into class low, gradients too: runs after compute-gradients. One rounding for
+    each value; sums and results stay in f32.
+  }];
+  let options = [
+    Option<"policy", "policy", "std::string", "", "cuda or cpu (PyTorch's lists), or a YAML file of rules before them">,
+  ];
+  let statistics = [Statistic<"numRounded", "rounded", "Values rounded">];
+}
+
 def ToInference : Recast_Pass<"to-inference"> {
   let summary = "Cut the loss, and bring BatchNormalization and Dropout into inference form";
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];

@@ -15,6 +15,15 @@ void addGradients(OpPassManager &passes, const PipelineOptions &o) {
   passes.addPass(createComputeGradients(gradients));
 }
 
+// Products of the backward too: after the gradients.
+void addRounding(OpPassManager &passes, const PipelineOptions &o) {
+  if (o.precision != "tf32")
+    return;
+  RoundProductsOptions rounding;
+  rounding.policy = o.policy;
+  passes.addPass(createRoundProducts(rounding));
+}
+
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
   std::string scale = !o.lossScale.empty() ? o.lossScale : o.precision == "f16" ? "dynamic" : "none";
   bool isDynamic = scale == "dynamic", isScaled = scale != "none";
@@ -25,6 +34,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createInsertLossScale(options));
   }
   addGradients(passes, o);
+  addRounding(passes, o);
   passes.addPass(createUnscaleGradients());
   ClipGradientsOptions clip;
   clip.maxNorm = o.clipNorm;
@@ -81,7 +91,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     inference.loss = o.loss;
     passes.addPass(createToInference(inference));
   }
-  if (o.precision != "f32") {
+  if (o.precision == "bf16" || o.precision == "f16") {
     AutocastOptions autocast;
     autocast.type = o.precision;
     autocast.policy = o.policy;
@@ -91,6 +101,8 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     addGradients(passes, o);
   if (o.emit == Emit::Step)
     addStep(passes, o);
+  else
+    addRounding(passes, o);
 }
 
 } // namespace recast

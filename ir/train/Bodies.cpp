@@ -5,7 +5,7 @@ namespace recast::train {
 
 LogicalResult buildBody(onnx_ir::Node op, onnx_ir::NodeBuilder &b, ArrayRef<Value> inputs,
                         SmallVectorImpl<Value> &outputs) {
-  for (ArrayRef<BodyEntry> table : {convolutionBodies(), gradientBodies(), stepBodies()})
+  for (ArrayRef<BodyEntry> table : {convolutionBodies(), gradientBodies(), stepBodies(), precisionBodies()})
     for (const BodyEntry &entry : table)
       if (entry.op == op.opType())
         return entry.build(op, b, inputs, outputs);

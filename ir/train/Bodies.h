@@ -15,5 +15,6 @@ struct BodyEntry {
 llvm::ArrayRef<BodyEntry> convolutionBodies(); ///< BodiesConvolution.cpp: convolutions and pools
 llvm::ArrayRef<BodyEntry> gradientBodies();    ///< BodiesGradient.cpp: norms, softmax, losses, indexing
 llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, optimizers, random masks
+llvm::ArrayRef<BodyEntry> precisionBodies();   ///< BodiesPrecision.cpp: rounding
 
 } // namespace recast::train

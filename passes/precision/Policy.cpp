@@ -223,8 +223,8 @@ bool Rule::matches(Node node) const {
 }
 
 Expected<Policy> Policy::load(StringRef low, StringRef choice) {
-  if (low != "bf16" && low != "f16")
-    return createStringError("--precision=" + low + ": autocast has the low types bf16 and f16");
+  if (low != "bf16" && low != "f16" && low != "tf32")
+    return createStringError("--precision=" + low + ": policies are about the low types bf16, f16 and tf32");
   Policy policy;
   std::string base = choice.empty() ? "cuda" : choice.str();
   if (!findPreset(base)) {

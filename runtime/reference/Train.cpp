@@ -71,7 +71,7 @@ std::span<const Entry> trainEntries() {
         {"recast", "barrier", 1, 1, runBarrier},
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
     };
-    for (std::span<const Entry> part : {optimizerEntries(), scalingEntries(), softmaxGradientEntries()})
+    for (std::span<const Entry> part : {optimizerEntries(), scalingEntries(), softmaxGradientEntries(), precisionEntries()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

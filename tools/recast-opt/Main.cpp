@@ -47,7 +47,7 @@ Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONN
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
-Flag<std::string> precision("precision", "f32, bf16 or f16", "f32");
+Flag<std::string> precision("precision", "f32, tf32, bf16 or f16", "f32");
 Flag<std::string> policy("policy", "cuda or cpu: PyTorch's lists; or a YAML file of rules that go before them", "",
                          cl::value_desc("cuda|cpu|FILE"));
 Flag<std::string> lossScale("loss-scale", "none, dynamic or a number (default: dynamic for f16, else none)", "");
@@ -86,8 +86,8 @@ std::string readOptions(PipelineOptions &o) {
            : kind == "gradient"             ? Emit::Gradient
            : kind == "forward"              ? Emit::Forward
                                             : Emit::Inference;
-  if (precision != "f32" && precision != "bf16" && precision != "f16")
-    return "--precision=" + precision + ": this version has f32, bf16 and f16";
+  if (precision != "f32" && precision != "tf32" && precision != "bf16" && precision != "f16")
+    return "--precision=" + precision + ": this version has f32, tf32, bf16 and f16";
   if (!dtype.empty() && dtype != "f32" && dtype != "f64")
     return "--dtype=" + dtype + ": f32 or f64 is needed";
   double number;
