@@ -18,13 +18,9 @@ LogicalResult roundTf32(Node op, NodeBuilder &b, ArrayRef<Value> in, SmallVector
   Value x = b.cast(in[0], b.rewriter().getF64Type()), size = b.node("Abs", {x});
   Value scaled = b.mulScalar(x, 0x1p+42 + 1);
   Value normal = b.sub(scaled, b.sub(scaled, x));
-  // Of the magnitude: 0 keeps its sign.
-  Value zero = b.scalarLike(x, 0), shift = b.scalarLike(x, 0x1.8p-84);
-  Value magnitude = b.sub(b.add(size, shift), shift);
-  Value subnormal = b.where(b.node("Less", {x, zero}), b.neg(magnitude), magnitude);
-  Value isSubnormal =
-      b.node("And", {b.node("Less", {size, b.scalarLike(x, kSmallestNormalF32)}), b.node("Less", {zero, size})});
-  Value rounded = b.where(isSubnormal, subnormal, normal);
+  Value shift = b.scalarLike(x, 0x1.8p-84);
+  Value subnormal = b.sub(b.add(x, shift), shift);
+  Value rounded = b.where(b.node("Less", {size, b.scalarLike(x, kSmallestNormalF32)}), subnormal, normal);
   // Infinities and NaN stay: a comparison with NaN is false.
   Value isFinite = b.node("Less", {size, b.scalarLike(x, 2 * kLargestF32)});
   out.push_back(b.castLike(b.where(isFinite, rounded, x), in[0]));
