@@ -11,7 +11,7 @@ struct TypedFunction {
 };
 
 /// The functions that the graph calls, directly or from other functions, callers before callees. Their arguments and
-/// bodies get types.
+/// bodies get types, and so do the results of the calls and what depends on them.
 std::vector<TypedFunction> typeCalledFunctions(onnx_ir::GraphOp graph);
 
 } // namespace recast::precision

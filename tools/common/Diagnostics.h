@@ -22,7 +22,9 @@ public:
           llvm::errs() << tool << ": " << kind << ": " << diagnostic.str() << '\n';
           for (mlir::Diagnostic &note : diagnostic.getNotes())
             llvm::errs() << "  note: " << note.str() << '\n';
-        }) {}
+        }) {
+    context.printOpOnDiagnostic(false); // the text names the node; printing a graph would bury it
+  }
 
 private:
   mlir::ScopedDiagnosticHandler handler;
