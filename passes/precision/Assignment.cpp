@@ -363,10 +363,10 @@ void Assignment::addFree(Node node, Choice &choice, const Groups &groups) {
       if (!isNeutral || decisive.empty())
         decisive.push_back(node.input(i));
     }
-  if (decisive.empty()) { // nothing but numbers
-    choice.side = kWide;
-    return;
-  }
+  if (decisive.empty()) // nothing but numbers: either type, as they are where that costs the same
+    for (const OperandGroup &group : groups)
+      if (group.isComputed)
+        decisive.push_back(node.input(group.operands.front()));
   choice.side = addVariable(decisive);
   for (int side : required)
     problem.rules.push_back({choice.side, side});
