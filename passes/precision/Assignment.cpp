@@ -35,7 +35,7 @@ bool isNumber(Value value) { return isOneElement(value) && scalarOf(value).has_v
 
 std::string text(double number) {
   std::string digits;
-  llvm::raw_string_ostream(digits) << llvm::format("%g", number);
+  llvm::raw_string_ostream(digits) << llvm::format("%.8g", number);
   return digits;
 }
 
@@ -432,8 +432,8 @@ std::string Assignment::blockedBy(Node node, const Choice &choice, const Groups 
                               .str());
         continue;
       }
-      // A small number in a tensor of others, or in a bias, is one of many.
-      if (unfit->loss == Loss::Vanishes && isBias(node, i))
+      // A bias that is all small loses what it adds, as in PyTorch; a number on its own (an epsilon) is there for more.
+      if (unfit->loss == Loss::Vanishes && isBias(node, i) && !isNumber(operand))
         continue;
       return add(operand, "holds " + Twine(text(unfit->number)) + ", which " + describe(unfit->loss) + " in " + labelOf(low));
     }

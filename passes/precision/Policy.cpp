@@ -252,8 +252,9 @@ Expected<Policy> Policy::load(StringRef low, StringRef choice) {
 }
 
 std::optional<Ruling> Policy::find(Node node, mlir::Type low) {
+  std::string op = ((node.domain() == "recast" ? "train." : "") + node.opType()).str();
   for (auto [i, rule] : enumerate(rules)) {
-    if (!rule.matches(node))
+    if ((!rule.op.empty() && rule.op != op) || !rule.matches(node))
       continue;
     if (i < used.size())
       used[i] = true;
