@@ -1,4 +1,5 @@
 #include "passes/precision/Assignment.h"
+#include "ir/onnx/IntendedValue.h"
 #include "ir/train/Dialect.h"
 #include "passes/precision/Constants.h"
 #include "llvm/ADT/StringExtras.h"
@@ -35,7 +36,7 @@ bool isNumber(Value value) { return isOneElement(value) && scalarOf(value).has_v
 
 std::string text(double number) {
   std::string digits;
-  llvm::raw_string_ostream(digits) << llvm::format("%.8g", number);
+  llvm::raw_string_ostream(digits) << llvm::format("%.9g", intendedValue(static_cast<float>(number)));
   return digits;
 }
 
