@@ -436,7 +436,8 @@ std::string Assignment::blockedBy(Node node, const Choice &choice, const Groups 
       // A bias that is all small loses what it adds, as in PyTorch; a number on its own (an epsilon) is there for more.
       if (unfit->loss == Loss::Vanishes && isBias(node, i) && !isNumber(operand))
         continue;
-      return add(operand, "holds " + Twine(text(unfit->number)) + ", which " + describe(unfit->loss) + " in " + labelOf(low));
+      return add(operand,
+                 "holds " + Twine(text(unfit->number)) + ", which " + describe(unfit->loss) + " in " + labelOf(low));
     }
   return {};
 }

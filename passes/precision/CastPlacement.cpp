@@ -52,11 +52,18 @@ LogicalResult CastPlacement::visit(Operation *op) {
   return retype(op, before);
 }
 
-// A cast of the author's (or of an earlier run) serves later readers in its block.
+// A cast of the author's (or of an earlier run) serves later readers in its block; where there is one already, that one
+// serves its readers.
 void CastPlacement::noteCast(Operation *op) {
   Value input = op->getOperand(0), result = op->getResult(0);
-  if (elementTypeOf(result) != elementTypeOf(input) && input.getParentBlock() == op->getBlock())
-    known.try_emplace({input, elementTypeOf(result)}, result);
+  Type to = elementTypeOf(result);
+  if (to == elementTypeOf(input) || (to != low && to != f32) || input.getParentBlock() != op->getBlock())
+    return;
+  auto [earlier, isFirst] = known.try_emplace({input, to}, result);
+  if (isFirst || llvm::any_of(result.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); }))
+    return;
+  result.replaceAllUsesWith(earlier->second);
+  perhapsDead.insert(op);
 }
 
 // The result keeps its type, as that of a Cast does: where the second operand has another now, it becomes one.

@@ -49,8 +49,9 @@ struct Ruling {
 
 class Policy {
 public:
-  /// Rules for the low type `low` ("bf16", "f16" or "tf32"). `choice` is "cuda" or "" (PyTorch's lists for CUDA), "cpu" (its
-  /// lists for CPU), or a file, whose rules go in front of the lists that its `base` names. Errors name file and line.
+  /// Rules for the low type `low` ("bf16", "f16" or "tf32"). `choice` is "cuda" or "" (PyTorch's lists for CUDA), "cpu"
+  /// (its lists for CPU), or a file, whose rules go in front of the lists that its `base` names. Errors name file and
+  /// line.
   static llvm::Expected<Policy> load(llvm::StringRef low, llvm::StringRef choice);
 
   /// What the first matching rule gives; nothing where no rule matches. `low` is the low type.
