@@ -427,10 +427,11 @@ std::string Assignment::blockedBy(Node node, const Choice &choice, const Groups 
       if (!unfit)
         continue;
       if (unfit->loss == Loss::Overflows && saturates) {
-        if (saturatedConstants.insert(operand).second)
-          lines.push_back(("'" + nameOf(operand) + "' saturates: " + text(unfit->number) + " becomes the largest " +
-                           labelOf(low) + " (" + choice.rule + ")")
-                              .str());
+        saturatedConstants.insert(operand);
+        saturations.push_back(
+            {node.operation(), operand,
+             ("saturates: " + text(unfit->number) + " becomes the largest " + labelOf(low) + " (" + choice.rule + ")")
+                 .str()});
         continue;
       }
       // A bias that is all small loses what it adds, as in PyTorch; a number on its own (an epsilon) is there for more.
@@ -477,6 +478,10 @@ void Assignment::writeRemarks() {
     if (decides)
       ++tensors.insert({entry.tensor, {&entry, 0}}).first->second.second;
   }
+  llvm::DenseSet<Value> said;
+  for (const Blocked &entry : saturations)
+    if (typeOf(choices.find(entry.op)->second.side) == low && said.insert(entry.tensor).second)
+      lines.push_back(("'" + nameOf(entry.tensor) + "' " + entry.text).str());
   for (auto &[tensor, found] : tensors) {
     auto [entry, count] = found;
     std::string others = count > 1 ? " and " + std::to_string(count - 1) + " more" : "";

@@ -89,13 +89,13 @@ private:
   std::vector<llvm::SmallVector<mlir::Value, 2>> preferred; ///< For each variable: it is as these are.
   llvm::DenseMap<mlir::Operation *, Choice> choices;
   llvm::DenseSet<mlir::Value> beyondLow, saturatedConstants;
-  /// A tensor that keeps a node in f32.
+  /// A tensor that keeps a node in f32, or that saturates where the node is low.
   struct Blocked {
     mlir::Operation *op;
     mlir::Value tensor;
     std::string text;
   };
-  std::vector<Blocked> blocked;
+  std::vector<Blocked> blocked, saturations;
   std::vector<std::string> lines;
   llvm::MapVector<llvm::StringRef, unsigned> refusals;
 };
