@@ -165,6 +165,7 @@ void Assignment::visit(Operation *op, int64_t repeats) {
 void Assignment::visitCast(Operation *op) {
   choices.try_emplace(op, Choice{AutocastClass::Never, {}});
   Value input = op->getOperand(0), result = op->getResult(0);
+  sawCast |= isOurs(input) && isOurs(result);
   if (!isOurs(result) || rootOf(result) != result)
     return;
   define(result, currentSide(result), repeatsNow);

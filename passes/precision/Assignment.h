@@ -46,7 +46,8 @@ public:
   llvm::ArrayRef<std::string> remarks() const { return lines; }
   /// Operators of class low that the schema refuses in the low type, and how often.
   const llvm::MapVector<llvm::StringRef, unsigned> &refused() const { return refusals; }
-  const CutSolution &solution() const { return solved; }
+  /// True where the graph has casts between f32 and the low type.
+  bool hasOwnCasts() const { return sawCast; }
 
 private:
   using Groups = llvm::SmallVector<OperandGroup>;
@@ -81,6 +82,7 @@ private:
   mlir::Operation *holder;
   Policy &policy;
   mlir::Type low, f32;
+  bool sawCast = false;
   int64_t repeatsNow = 1; ///< How often the block that is visited runs, roughly.
 
   CutProblem problem;

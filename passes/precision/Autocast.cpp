@@ -13,6 +13,9 @@ using namespace recast::onnx_ir;
 
 namespace {
 
+// Two are enough for most graphs; each further one is cheaper than the one before.
+constexpr int kMostRounds = 8;
+
 struct AutocastPass : impl::AutocastBase<AutocastPass> {
   using AutocastBase::AutocastBase;
 
@@ -41,17 +44,26 @@ struct AutocastPass : impl::AutocastBase<AutocastPass> {
 
 private:
   LogicalResult rewrite(Operation *holder, precision::Policy &policy) {
-    precision::Assignment assignment(holder, policy, low);
-    assignment.run();
-    for (const std::string &line : assignment.remarks())
-      say(line);
-    for (auto [op, count] : assignment.refused())
-      refused[op] += count;
-    precision::CastPlacement placement(holder, assignment, low);
-    if (failed(placement.run()))
-      return failure();
-    numCasts += placement.numCasts();
-    numLow += placement.numLow();
+    for (int round = 0; round < kMostRounds; ++round) {
+      precision::Assignment assignment(holder, policy, low);
+      assignment.run();
+      precision::CastPlacement placement(holder, assignment, low);
+      if (failed(placement.run()))
+        return failure();
+      numCasts += placement.numCasts();
+      if (round == 0)
+        for (const std::string &line : assignment.remarks())
+          say(line);
+      // Without casts of the author's the result is what a second run would leave. With them values may have become
+      // one, and cheaper than they were counted.
+      bool isLast = !placement.hasChanged() || !assignment.hasOwnCasts() || round + 1 == kMostRounds;
+      if (!isLast)
+        continue;
+      numLow += placement.numLow();
+      for (auto [op, count] : assignment.refused())
+        refused[op] += count;
+      break;
+    }
     return success();
   }
 

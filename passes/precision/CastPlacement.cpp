@@ -22,7 +22,6 @@ LogicalResult CastPlacement::run() {
     return failure();
   keepOutputTypes();
   removeDeadOperations();
-  removeEmptyCasts(block);
   if (!changed.empty() || casts)
     forgetDeclaredTypes();
   return failure(b.failed());
@@ -52,18 +51,31 @@ LogicalResult CastPlacement::visit(Operation *op) {
   return retype(op, before);
 }
 
-// A cast of the author's (or of an earlier run) serves later readers in its block; where there is one already, that one
-// serves its readers.
+// A cast of the author's (or of an earlier run) serves later readers in its block. It goes where its input has come to
+// have its type, or where there is one that does the same.
 void CastPlacement::noteCast(Operation *op) {
   Value input = op->getOperand(0), result = op->getResult(0);
   Type to = elementTypeOf(result);
-  if (to == elementTypeOf(input) || (to != low && to != f32) || input.getParentBlock() != op->getBlock())
+  if (to != low && to != f32)
     return;
-  auto [earlier, isFirst] = known.try_emplace({input, to}, result);
-  if (isFirst || llvm::any_of(result.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); }))
-    return;
-  result.replaceAllUsesWith(earlier->second);
+  Value same;
+  if (to == elementTypeOf(input)) {
+    if (!changed.contains(input))
+      return;
+    same = input;
+  } else {
+    if (input.getParentBlock() != op->getBlock())
+      return;
+    auto [earlier, isFirst] = known.try_emplace({input, to}, result);
+    if (isFirst)
+      return;
+    same = earlier->second;
+  }
+  if (llvm::any_of(result.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); }))
+    return; // gives its name to an output
+  result.replaceAllUsesWith(same);
   perhapsDead.insert(op);
+  isChanged = true;
 }
 
 // The result keeps its type, as that of a Cast does: where the second operand has another now, it becomes one.
@@ -178,6 +190,7 @@ void CastPlacement::setOperand(OpOperand &operand, Type type) {
   if (made == value)
     return;
   operand.set(made);
+  isChanged = true;
   if (Operation *op = value.getDefiningOp(); isCast(op) || isConstant(op))
     perhapsDead.insert(op);
 }
@@ -264,23 +277,6 @@ void CastPlacement::removeDeadOperations() {
     for (Value operand : operands)
       if (Operation *from = operand.getDefiningOp(); isCast(from) || isConstant(from))
         perhapsDead.insert(from);
-  }
-}
-
-// The author's casts to a type that their input has now.
-void CastPlacement::removeEmptyCasts(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(block)) {
-    for (Region &body : op.getRegions())
-      removeEmptyCasts(body.front());
-    if (!isCast(&op) || llvm::none_of(op.getOperands(), [&](Value v) { return changed.contains(v); }))
-      continue;
-    Value from = op.getOperand(0), result = op.getResult(0);
-    bool isOutput = llvm::any_of(result.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); });
-    if (elementTypeOf(from) != elementTypeOf(result) || isOutput)
-      continue;
-    result.replaceAllUsesWith(from);
-    types.forget(&op);
-    op.erase();
   }
 }
 

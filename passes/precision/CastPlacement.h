@@ -16,6 +16,8 @@ public:
   /// Fails only where the ONNX library refuses the types of a result, which it reports at the node.
   mlir::LogicalResult run();
 
+  /// True where the graph is not as it was.
+  bool hasChanged() const { return isChanged || casts || !changed.empty(); }
   unsigned numCasts() const { return casts; }
   unsigned numLow() const { return lowNodes; }
 
@@ -31,7 +33,6 @@ private:
   void forgetDeclaredTypes();
   void keepOutputTypes();
   void removeDeadOperations();
-  void removeEmptyCasts(mlir::Block &block);
 
   mlir::Type originalType(mlir::Value value) const;
   void setOperand(mlir::OpOperand &operand, mlir::Type type);
@@ -51,6 +52,7 @@ private:
   llvm::DenseSet<mlir::Value> inserted;                                  ///< Casts of this pass.
   llvm::SetVector<mlir::Operation *> perhapsDead;                        ///< Casts and constants that lost a reader.
   unsigned casts = 0, lowNodes = 0;
+  bool isChanged = false;
 };
 
 } // namespace recast::precision
