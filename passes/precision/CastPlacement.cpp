@@ -9,6 +9,10 @@ namespace {
 
 bool isCast(Operation *op) { return isa_and_nonnull<CastOp, CastLikeOp>(op); }
 
+bool isOutput(Value value) {
+  return llvm::any_of(value.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); });
+}
+
 bool isConstant(Operation *op) { return isa_and_nonnull<ConstantOp>(op); }
 
 } // namespace
@@ -70,9 +74,17 @@ void CastPlacement::noteCast(Operation *op) {
     if (isFirst)
       return;
     same = earlier->second;
+    if (isOutput(result) && !isOutput(same)) { // it stays, for its name, and serves the readers of the other
+      op->moveBefore(same.getDefiningOp());
+      same.replaceAllUsesWith(result);
+      perhapsDead.insert(same.getDefiningOp());
+      earlier->second = result;
+      isChanged = true;
+      return;
+    }
   }
-  if (llvm::any_of(result.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); }))
-    return; // gives its name to an output
+  if (isOutput(result))
+    return;
   result.replaceAllUsesWith(same);
   perhapsDead.insert(op);
   isChanged = true;
@@ -257,8 +269,16 @@ void CastPlacement::keepOutputTypes() {
     if (!kept) {
       std::string name = nameOf(value).str();
       kept = known.lookup({value, found->second});
-      if (!kept || !inserted.contains(kept))
+      if (!kept || !inserted.contains(kept)) {
+        Value own = kept; // the author's, with a name of its own
+        bool isReplaced = own && !isOutput(own);
+        b.before(isReplaced ? own.getDefiningOp() : end);
         kept = insertCast(value, found->second);
+        if (isReplaced) {
+          own.replaceAllUsesWith(kept);
+          perhapsDead.insert(own.getDefiningOp());
+        }
+      }
       setName(value, names.unique(name + "/" + labelOf(elementTypeOf(value)).str()));
       setName(kept, name);
     }
