@@ -13,17 +13,20 @@ FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFL
 
 
 def repeated_casts(graph):
-    """Casts of one value to one type beyond the first, in each graph by itself; bodies are visited."""
-    seen, repeated = set(), []
+    """Casts of one value to one type beyond the first, in each graph by itself; bodies are visited. Two outputs that are
+    one value need a cast each, for their names."""
+    outputs, groups, repeated = {o.name for o in graph.output}, {}, []
     for node in graph.node:
         if node.op_type == "Cast":
-            key = node.input[0], next(a.i for a in node.attribute if a.name == "to")
-            if key in seen and key[1] in FLOATS:
-                repeated.append(node.name)
-            seen.add(key)
+            to = next(a.i for a in node.attribute if a.name == "to")
+            if to in FLOATS:
+                groups.setdefault((node.input[0], to), []).append(node)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 repeated += repeated_casts(attribute.g)
+    for nodes in groups.values():
+        inner = [n.name for n in nodes if n.output[0] not in outputs]
+        repeated += inner if len(inner) < len(nodes) else inner[1:]
     return repeated
 
 
