@@ -1,4 +1,4 @@
-"""Runs a converter of another project: casts_peer.py modelopt|converter REQUEST.json (in the environment of bench/casts).
+"""Runs a converter of another project: casts_peer.py modelopt|converter REQUEST.json, in bench/casts' environment.
 
 The request holds `model`, `out`, `keep` (names of nodes that stay in fp32; null: the converter's own choice) and `data`
 (an .npz with values for the inputs).

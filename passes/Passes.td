@@ -68,9 +68,54 @@ def ComputeGradients : Recast_Pass<"compute-gradients"> {
     ListOption<"train", "train", "std::string", "Globs of tensors to differentiate; none: the default choice">,
     ListOption<"freeze", "freeze", "std::string", "Globs of parameters to leave out">,
     ListOption<"paddingIndex", "padding-index", "std::string",
-               "GLOB=N: row N of embedding tables, which look-ups give no gradient">,
+               "GLOB=N: row N of embedding tables, which look-ups give no gradient; GLOB=none: every row has one; "
+               "tables not named: the row that alone holds only zeros">,
   ];
   let statistics = [Statistic<"numParameters", "parameters", "Parameters that have a gradient">];
+}
+
+def NormalizeLoss : Recast_Pass<"normalize-loss"> {
+  let summary = "Divide the loss by one count over all micro-batches of the step";
+  let description = [{
+    ```
+    loss = SoftmaxCrossEntropyLoss(scores, labels)            total = train.window_sum(number of labels that count)
+           {reduction = "mean", ignore_index = -100}   ->     loss = SoftmaxCrossEntropyLoss {"sum"} / total
+    ```
+    Then the sum of the micro-batches' losses is the loss of the one large batch, and so are the gradients. Follows sums,
+    differences and constant factors from the loss to its terms. A term that is a mean over samples, or that does not
+    depend on the batch, is divided by the number of micro-batches; a quotient by something that only data decides (the
+    sum of a mask) gets the window's divisor; a plain sum stays.
+  }];
+  let options = [
+    Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">,
+    Option<"microBatches", "micro-batches", "int64_t", "1", "Micro-batches in a step">,
+    Option<"by", "by", "std::string", "", "tokens, samples or micro-batches; empty: tokens where the loss counts them, "
+           "else samples">,
+    ListOption<"train", "train", "std::string", "Globs of tensors that are trained; none: the default choice">,
+    ListOption<"freeze", "freeze", "std::string", "Globs of parameters that are not">,
+  ];
+  let statistics = [Statistic<"numTerms", "terms", "Terms of the loss that were weighted">];
+}
+
+def CollectStatistics : Recast_Pass<"collect-statistics"> {
+  let summary = "Make the running statistics of BatchNormalization state";
+}
+
+def AccumulateMicroBatches : Recast_Pass<"accumulate-micro-batches"> {
+  let summary = "Compute the gradients of several micro-batches one after another, and sum them in fp32";
+  let description = [{
+    ```
+    x: [B, ...]                     x: [K, B, ...]
+    grad.w = f(w, x)         ->     sum.w = Scan(zeros, x) { sum + f(w, x_k) }
+    ```
+    What depends on no micro-batch (casts of parameters) stays outside and is computed once. Running statistics and the
+    random key are carried from micro-batch to micro-batch. `train.window_sum` becomes a Scan of its own, before.
+  }];
+  let options = [Option<"microBatches", "micro-batches", "int64_t", "1", "Micro-batches in a step">];
+  let statistics = [
+    Statistic<"numInside", "inside", "Nodes computed for each micro-batch">,
+    Statistic<"numOutside", "outside", "Nodes computed once a step">,
+  ];
 }
 
 def InsertLossScale : Recast_Pass<"insert-loss-scale"> {
@@ -93,6 +138,20 @@ def UnscaleGradients : Recast_Pass<"unscale-gradients"> {
     Scaled gradients pass `train.unscale`, which checks them before the multiply; unscaled ones `train.check_finite`.
     Every gradient goes through the one check, whose result is the output `found_inf`.
   }];
+}
+
+def MonitorGradients : Recast_Pass<"monitor-gradients"> {
+  let summary = "Measure gradients by group: outputs to watch";
+  let description = [{
+    For each glob, over the gradients of the parameters that it matches, unscaled and before clipping:
+    `grad_norm.<glob>` (2-norm), `grad_amax.<glob>` (largest magnitude), `grad_nonfinite.<glob>` (elements that are
+    infinite or NaN) and `grad_underflow.<glob>` (the fraction of elements that, scaled, are below the smallest normal
+    number of the gradient's low type, and lose digits or vanish there). The group `each` is one for every parameter.
+  }];
+  let options = [
+    ListOption<"groups", "groups", "std::string", "Globs on parameters, or each">,
+    Option<"type", "type", "std::string", "\"f32\"", "f32, bf16 or f16: the type in which the backward runs">,
+  ];
 }
 
 def ClipGradients : Recast_Pass<"clip-gradients"> {

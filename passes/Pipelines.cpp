@@ -27,6 +27,15 @@ void addRounding(OpPassManager &passes, const PipelineOptions &o) {
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
   std::string scale = !o.lossScale.empty() ? o.lossScale : o.precision == "f16" ? "dynamic" : "none";
   bool isDynamic = scale == "dynamic", isScaled = scale != "none";
+  if (o.accumulate > 1) {
+    NormalizeLossOptions normalize;
+    normalize.loss = o.loss;
+    normalize.microBatches = o.accumulate;
+    normalize.by = o.normalize;
+    normalize.train.assign(o.train.begin(), o.train.end());
+    normalize.freeze.assign(o.freeze.begin(), o.freeze.end());
+    passes.addPass(createNormalizeLoss(normalize));
+  }
   if (isScaled) {
     InsertLossScaleOptions options;
     options.loss = o.loss;
@@ -35,7 +44,19 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   }
   addGradients(passes, o);
   addRounding(passes, o);
+  passes.addPass(createCollectStatistics());
+  if (o.accumulate > 1) {
+    AccumulateMicroBatchesOptions accumulate;
+    accumulate.microBatches = o.accumulate;
+    passes.addPass(createAccumulateMicroBatches(accumulate));
+  }
   passes.addPass(createUnscaleGradients());
+  if (!o.monitor.empty()) {
+    MonitorGradientsOptions monitor;
+    monitor.groups.assign(o.monitor.begin(), o.monitor.end());
+    monitor.type = o.precision;
+    passes.addPass(createMonitorGradients(monitor));
+  }
   ClipGradientsOptions clip;
   clip.maxNorm = o.clipNorm;
   clip.maxValue = o.clipValue;

@@ -24,6 +24,9 @@ struct PipelineOptions {
   bool nesterov = false;
   std::vector<std::string> noDecay;
   double clipNorm = 0, clipValue = 0;
+  std::vector<std::string> monitor; ///< Groups of parameters whose gradients are measured.
+  int64_t accumulate = 1; ///< Micro-batches a step.
+  std::string normalize;  ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
 };
 

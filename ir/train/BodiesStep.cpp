@@ -76,6 +76,32 @@ LogicalResult gradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
   return success();
 }
 
+// The number of elements for which `holds`, which keeps the shape, is true.
+Value countIf(NodeBuilder &b, Value holds) {
+  return b.reduce("ReduceSum", b.cast(holds, f64(b)), {}, /*keepDims=*/false);
+}
+
+LogicalResult gradStats(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  SmallVector<Value> largest, nonFinite, small, sizes;
+  for (Value gradient : in.drop_back()) {
+    Value wide = asDouble(b, gradient), size = b.node("Abs", {wide});
+    largest.push_back(b.reduce("ReduceMax", size, {}, /*keepDims=*/false));
+    // x * 0 is 0 where x is finite, and NaN elsewhere.
+    nonFinite.push_back(countIf(b, b.node("Not", {b.node("Less", {b.mulScalar(wide, 0), b.scalarLike(wide, 1)})})));
+    small.push_back(countIf(b, b.node("Less", {size, asDouble(b, in.back())})));
+    sizes.push_back(asDouble(b, elementCount(b, gradient)));
+  }
+  auto joined = [&](StringRef how, ArrayRef<Value> values) {
+    return values.size() == 1 ? values.front() : b.node(how, values);
+  };
+  out.push_back(b.castLike(norm(b, in.drop_back()), in[0]));
+  out.push_back(b.castLike(joined("Max", largest), in[0]));
+  out.push_back(b.cast(joined("Sum", nonFinite), i64(b)));
+  Value total = b.reshape(joined("Sum", sizes), ArrayRef<int64_t>{});
+  out.push_back(b.castLike(b.div(joined("Sum", small), total), in[0]));
+  return success();
+}
+
 LogicalResult clipGradNorm(Node op, NodeBuilder &b, Values in, Outputs &out) {
   Value total = norm(b, in.drop_back());
   Value ratio = b.div(asDouble(b, in.back()), b.addScalar(total, 1e-6)), one = b.scalarLike(ratio, 1);
@@ -246,12 +272,14 @@ LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
 
 ArrayRef<BodyEntry> stepBodies() {
   static const BodyEntry entries[] = {
+      {"window_sum", barrier},
       {"scale_loss", scaleLoss},
       {"mark_scaled", markScaled},
       {"unscale", unscale},
       {"check_finite", checkFinite},
       {"update_loss_scale", updateLossScale},
       {"grad_norm", gradNorm},
+      {"grad_stats", gradStats},
       {"clip_grad_norm", clipGradNorm},
       {"clip_grad_value", clipGradValue},
       {"adamw", adam<true>},

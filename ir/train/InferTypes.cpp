@@ -89,7 +89,7 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
   } else if (isa<LayerNormGradOp, BatchNormGradOp, RmsNormGradOp>(op)) {
     types.push_back(operand(1));
     types.append(op->getNumResults() - 1, operand(2));
-  } else if (isa<SoftmaxGradOp, LogSoftmaxGradOp, ScaleLossOp, RoundTf32Op>(op)) {
+  } else if (isa<SoftmaxGradOp, LogSoftmaxGradOp, ScaleLossOp, WindowSumOp, RoundTf32Op>(op)) {
     types.push_back(operand(0));
   } else if (isa<DropoutMaskOp>(op)) {
     types.push_back(typeOfShape(op->getOperand(1), IntegerType::get(context, 1)));
@@ -103,6 +103,8 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
     types.push_back(boolean);
   } else if (isa<GradNormOp>(op)) {
     types.push_back(scalar(element(0)));
+  } else if (isa<GradStatsOp>(op)) {
+    types.append({scalar(element(0)), scalar(element(0)), scalar(IntegerType::get(context, 64)), scalar(element(0))});
   } else if (isa<ClipGradNormOp, ClipGradValueOp>(op)) {
     for (unsigned i = 0; i < last; ++i)
       types.push_back(operand(i));

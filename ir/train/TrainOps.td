@@ -101,6 +101,9 @@ def Train_DropoutMaskOp : Train_Op<"dropout_mask", Never, 1> {
   let description = "Generator: squares32 (Widynski 2020, arXiv:2004.06278); see docs/random.md.";
 }
 
+def Train_WindowSumOp : Train_Op<"window_sum", Fp32, 0> {
+  let summary = "(x) -> x summed over the micro-batches of the step: what a loss is divided by; x itself with one";
+}
 def Train_ScaleLossOp : Train_Op<"scale_loss", Fp32, 0> {
   let summary = "(loss, loss_scale) -> loss * loss_scale: what the backward starts from";
 }
@@ -115,6 +118,9 @@ def Train_CheckFiniteOp : Train_Op<"check_finite", Fp32, 0> {
 }
 def Train_GradNormOp : Train_Op<"grad_norm", Fp32, 0> {
   let summary = "(g...) -> the 2-norm over all gradients";
+}
+def Train_GradStatsOp : Train_Op<"grad_stats", Fp32, 0> {
+  let summary = "(g..., tiny) -> (2-norm, largest |g|, number of non-finite elements, fraction with |g| < tiny)";
 }
 def Train_ClipGradNormOp : Train_Op<"clip_grad_norm", Fp32, 0> {
   let summary = "(g..., max_norm) -> (g * min(1, max_norm / (norm + 1e-6))..., norm before clipping)";

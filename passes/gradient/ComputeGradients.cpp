@@ -18,7 +18,7 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
   void runOnOperation() override {
     step::StepGraph s(getOperation());
     gradient::TrainableOptions options{{train.begin(), train.end()}, {freeze.begin(), freeze.end()}};
-    auto lossValue = gradient::findLoss(s.graph, loss);
+    auto lossValue = gradient::findLoss(s.graph, s.info.loss.empty() ? loss.getValue() : s.info.loss);
     if (failed(lossValue))
       return signalPassFailure();
     if (s.info.loss.empty())
@@ -43,7 +43,7 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     numParameters += parameters.size();
 
     SmallVector<Operation *> marked;
-    LogicalResult done = markPadding(s, marked);
+    LogicalResult done = markPadding(s, parameters, marked);
     auto gradients = gradient::differentiate(s.graph, s.b, objective, parameters);
     for (Operation *op : marked)
       op->removeAttr(gradient::kPaddingIndex);
@@ -61,21 +61,38 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     s.finish();
   }
 
-  // Look-ups in the tables that --padding-index names.
-  LogicalResult markPadding(step::StepGraph &s, SmallVectorImpl<Operation *> &marked) {
+  // Look-ups in the tables that --padding-index names, and in those that show their padding row.
+  LogicalResult markPadding(step::StepGraph &s, ArrayRef<Value> parameters, SmallVectorImpl<Operation *> &marked) {
+    llvm::DenseSet<Value> decided;
+    auto mark = [&](Value table, int64_t row) {
+      decided.insert(table);
+      for (Operation *user : table.getUsers())
+        if (isa<GatherOp>(user) && user->getOperand(0) == table && row >= 0) {
+          user->setAttr(gradient::kPaddingIndex, IntegerAttr::get(IntegerType::get(&getContext(), 64), row));
+          marked.push_back(user);
+        }
+    };
     for (const std::string &entry : paddingIndex) {
       auto [glob, number] = StringRef(entry).rsplit('=');
-      int64_t index;
-      if (number.getAsInteger(10, index))
-        return s.graph.emitError() << "--padding-index=" << entry << ": GLOB=N is needed, N a row of the table";
-      size_t before = marked.size();
+      int64_t row = -1;
+      if (number != "none" && (number.getAsInteger(10, row) || row < 0))
+        return s.graph.emitError() << "--padding-index=" << entry
+                                   << ": GLOB=N is needed, N a row of the table, or GLOB=none";
+      size_t before = decided.size();
       for (auto gather : s.graph.getBody().front().getOps<GatherOp>())
-        if (gradient::matchesGlob(glob, nameOf(gather->getOperand(0)))) {
-          gather->setAttr(gradient::kPaddingIndex, IntegerAttr::get(IntegerType::get(&getContext(), 64), index));
-          marked.push_back(gather);
-        }
-      if (marked.size() == before)
+        if (gradient::matchesGlob(glob, nameOf(gather->getOperand(0))) && !decided.contains(gather->getOperand(0)))
+          mark(gather->getOperand(0), row);
+      if (decided.size() == before)
         return s.graph.emitError() << "--padding-index=" << entry << ": no Gather reads a tensor of that name";
+    }
+    for (Value table : parameters) {
+      auto row = decided.contains(table) ? std::nullopt : gradient::paddingRow(table);
+      if (!row)
+        continue;
+      mark(table, *row);
+      s.graph.emitRemark() << "row " << *row << " of '" << nameOf(table) << "' holds only zeros: it is taken for the "
+                           << "padding_idx of an embedding, and look-ups give it no gradient; to train it, say "
+                           << "--padding-index=" << nameOf(table) << "=none";
     }
     return success();
   }

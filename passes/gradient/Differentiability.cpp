@@ -1,5 +1,7 @@
 #include "passes/gradient/Differentiability.h"
+#include "ir/onnx/TensorData.h"
 #include "llvm/Support/Regex.h"
+#include <cstring>
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -132,6 +134,38 @@ bool isWeightOfProduct(Value value) {
          });
 }
 
+// The number at `bytes`, of a type that initializers of weights have.
+std::optional<double> numberAt(const char *bytes, Type type) {
+  if (type.isF64()) {
+    double number;
+    std::memcpy(&number, bytes, sizeof number);
+    return number;
+  }
+  if (!type.isF32())
+    return std::nullopt;
+  float number;
+  std::memcpy(&number, bytes, sizeof number);
+  return number;
+}
+
+// True for an additive mask: zeros, and one large negative number. No weight looks like it, and most tensors show with
+// their first element that they are none.
+bool isAdditiveMask(TensorAttr tensor) {
+  constexpr double kLargestMask = -1e3;
+  Type element = tensor.getType().getElementType();
+  ArrayRef<char> bytes = rawBytes(tensor);
+  size_t width = element.isF64() ? sizeof(double) : sizeof(float);
+  std::optional<double> masked;
+  for (size_t at = 0; at + width <= bytes.size(); at += width) {
+    auto number = numberAt(bytes.data() + at, element);
+    if (!number || (*number != 0 && (masked ? *number != *masked : !(*number <= kLargestMask))))
+      return false;
+    if (*number != 0)
+      masked = number;
+  }
+  return masked.has_value();
+}
+
 Choice judge(Value value, bool influences) {
   StringRef name = nameOf(value);
   auto type = cast<RankedTensorType>(value.getType());
@@ -141,6 +175,8 @@ Choice judge(Value value, bool influences) {
     return {value, false, "a constant under an exporter's own name"};
   if (type.getRank() == 0)
     return {value, false, "a scalar"};
+  if (TensorAttr tensor = constantOf(value); tensor && isAdditiveMask(tensor))
+    return {value, false, "a mask: zeros and one large negative number"};
   return {value, true, "a floating-point initializer that the loss depends on"};
 }
 
@@ -191,6 +227,28 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
                                << " of the model";
     }
   return choices;
+}
+
+std::optional<int64_t> paddingRow(Value table) {
+  auto isLookUp = [&](Operation *user) {
+    Node node(user);
+    return isa<GatherOp>(user) && node.input(0) == table && node.getInt("axis", 0) == 0;
+  };
+  TensorAttr tensor = llvm::any_of(table.getUsers(), isLookUp) ? constantOf(table) : TensorAttr();
+  if (!tensor || tensor.getType().getRank() != 2 || tensor.getType().getNumElements() == 0)
+    return std::nullopt;
+  ArrayRef<char> bytes = rawBytes(tensor);
+  int64_t rows = tensor.getType().getDimSize(0);
+  size_t width = bytes.size() / static_cast<size_t>(rows);
+  std::optional<int64_t> found;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (llvm::any_of(bytes.slice(static_cast<size_t>(row) * width, width), [](char byte) { return byte != 0; }))
+      continue;
+    if (found || rows == 1)
+      return std::nullopt;
+    found = row;
+  }
+  return found;
 }
 
 } // namespace recast::gradient

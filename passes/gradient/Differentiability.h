@@ -2,6 +2,7 @@
 #pragma once
 #include "passes/gradient/Rules.h"
 #include "llvm/ADT/DenseSet.h"
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct TrainableOptions {
 /// matches nothing.
 mlir::FailureOr<std::vector<Choice>> chooseTrainable(onnx_ir::GraphOp graph, mlir::Value loss,
                                                      const TrainableOptions &options);
+
+/// The row of an embedding table (initializer of rank 2 that a Gather reads along axis 0) that holds only zeros, while
+/// the others do not: torch.nn.Embedding(padding_idx) makes its row so, and training keeps it so; ONNX has no other
+/// trace of it. Nothing where there is no such row, or more than one.
+std::optional<int64_t> paddingRow(mlir::Value table);
 
 /// Shell pattern with * and ?; other characters are literal.
 bool matchesGlob(llvm::StringRef pattern, llvm::StringRef text);

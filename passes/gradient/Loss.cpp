@@ -44,6 +44,7 @@ LogicalResult scaleLossGrad(RuleContext &c) {
 const Rule kRules[] = {
     {"", "NegativeLogLikelihoodLoss", 12, kNewest, Kind::Rule, nllLossGrad, 1},
     {"", "SoftmaxCrossEntropyLoss", 12, kNewest, Kind::Rule, crossEntropyGrad, 1},
+    {"recast", "window_sum", 1, kNewest, Kind::Zero}, // counts what data there is
     {"recast", "scale_loss", 1, kNewest, Kind::Rule, scaleLossGrad, 1},
 };
 

@@ -17,7 +17,7 @@ struct InsertLossScalePass : impl::InsertLossScaleBase<InsertLossScalePass> {
 
   void runOnOperation() override {
     step::StepGraph s(getOperation());
-    auto lossValue = gradient::findLoss(s.graph, loss);
+    auto lossValue = gradient::findLoss(s.graph, s.info.loss.empty() ? loss.getValue() : s.info.loss);
     if (failed(lossValue))
       return signalPassFailure();
     Type f32 = Float32Type::get(&getContext());

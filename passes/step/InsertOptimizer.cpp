@@ -23,7 +23,7 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     }
     MLIRContext *context = &getContext();
     Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
-    Value skip = s.find(s.info.foundInf);
+    Value skip = s.find(s.info.skip);
     SmallVector<Value> gradients = s.gradients();
 
     // Learning rate and step count: doubles and integers, as Python computes with them.
@@ -44,7 +44,10 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       updateParameter(s, parameter, gradients[i], skip, counted, lr, decays ? weightDecay.getValue() : 0.0);
       ++numUpdates;
     }
-    updateStatistics(s, skip);
+    for (const auto &[input, next] : s.info.pending) {
+      Value before = s.find(input);
+      s.update(before, s.b.node("train.keep_if", {skip, before, s.find(next)}));
+    }
     if (s.b.failed())
       return signalPassFailure();
     s.finish();
@@ -75,25 +78,6 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     s.update(parameter, op->getResult(0));
     s.update(first, op->getResult(1));
     s.update(second, op->getResult(2));
-  }
-
-  // Running statistics are state that the forward itself updates; a skipped step leaves them too.
-  void updateStatistics(step::StepGraph &s, Value skip) {
-    for (Operation &op : llvm::make_early_inc_range(s.graph.getBody().front())) {
-      Node node(&op);
-      if (!isa<BatchNormalizationOp>(op) || node.getInt("training_mode", 0) == 0)
-        continue;
-      for (unsigned i : {1u, 2u}) {
-        if (i >= node.numOutputs() || isAbsent(node.output(i)) || !node.input(i + 2))
-          continue;
-        Value statistic = node.input(i + 2);
-        if (auto initializer = statistic.getDefiningOp<InitializerOp>())
-          statistic = s.promote(initializer);
-        else
-          continue; // shared by two nodes: the first has taken it
-        s.update(statistic, s.b.node("train.keep_if", {skip, statistic, node.output(i)}));
-      }
-    }
   }
 };
 

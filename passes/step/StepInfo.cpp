@@ -23,12 +23,20 @@ StepInfo StepInfo::of(GraphOp graph) {
   info.objective = text("objective");
   info.lossScale = text("loss_scale");
   info.foundInf = text("found_inf");
+  info.skip = text("skip");
+  info.tokens = text("tokens");
   info.parameters = list("parameters");
   info.gradients = list("gradients");
   info.metrics = list("metrics");
-  std::vector<std::string> from = list("state"), to = list("next");
-  for (size_t i = 0; i < from.size(); ++i)
-    info.state.emplace_back(from[i], to[i]);
+  auto pairs = [&](StringRef inputs, StringRef values) {
+    std::vector<std::pair<std::string, std::string>> result;
+    std::vector<std::string> from = list(inputs), to = list(values);
+    for (size_t i = 0; i < from.size(); ++i)
+      result.emplace_back(from[i], to[i]);
+    return result;
+  };
+  info.state = pairs("state", "next");
+  info.pending = pairs("pending", "pending_next");
   return info;
 }
 
@@ -43,16 +51,22 @@ void StepInfo::store(GraphOp graph) const {
   dict.set("objective", b.getStringAttr(objective));
   dict.set("loss_scale", b.getStringAttr(lossScale));
   dict.set("found_inf", b.getStringAttr(foundInf));
+  dict.set("skip", b.getStringAttr(skip));
+  dict.set("tokens", b.getStringAttr(tokens));
   list("parameters", parameters);
   list("gradients", gradients);
   list("metrics", metrics);
-  std::vector<std::string> from, to;
-  for (const auto &[input, next] : state) {
-    from.push_back(input);
-    to.push_back(next);
-  }
-  list("state", from);
-  list("next", to);
+  auto pairs = [&](StringRef inputs, StringRef values, const std::vector<std::pair<std::string, std::string>> &all) {
+    std::vector<std::string> from, to;
+    for (const auto &[input, next] : all) {
+      from.push_back(input);
+      to.push_back(next);
+    }
+    list(inputs, from);
+    list(values, to);
+  };
+  pairs("state", "next", state);
+  pairs("pending", "pending_next", pending);
   graph->setAttr(kAttribute, dict.getDictionary(context));
 }
 

@@ -10,11 +10,15 @@ struct StepInfo {
   std::string loss;      ///< Output that is the loss, as users watch it.
   std::string objective; ///< Value that the backward starts from: the loss, or the scaled loss.
   std::string lossScale; ///< State input; empty without loss scaling.
-  std::string foundInf;  ///< Value that is true where the step must be skipped; empty before the check exists.
+  std::string foundInf;  ///< Value that is true where a gradient is not finite; empty before the check exists.
+  std::string skip;      ///< Value that is true where the step must be skipped; empty before the check exists.
+  std::string tokens;    ///< What the loss of the step is divided by; empty where that is no count.
   std::vector<std::string> parameters;                    ///< In the graph's order.
   std::vector<std::string> gradients;                     ///< Graph outputs, one a parameter.
   std::vector<std::pair<std::string, std::string>> state; ///< State input and the value that it becomes.
-  std::vector<std::string> metrics;                       ///< Values to show after every step.
+  /// State input and the value that it becomes unless the step is skipped: running statistics.
+  std::vector<std::pair<std::string, std::string>> pending;
+  std::vector<std::string> metrics; ///< Values to show after every step.
 
   static StepInfo of(onnx_ir::GraphOp graph);
   void store(onnx_ir::GraphOp graph) const;

@@ -34,6 +34,16 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
     s.info.foundInf = nameOf(foundInf).str();
     s.info.metrics.push_back(s.info.foundInf);
     s.addOutput(foundInf);
+    s.info.skip = s.info.foundInf;
+    if (!s.info.tokens.empty()) {
+      // A window without a single token has nothing to learn from.
+      Value tokens = s.find(s.info.tokens), zero = s.b.scalarLike(tokens, 0);
+      Value isEmpty = s.b.node("Not", {s.b.node("Greater", {tokens, zero})});
+      setName(isEmpty, s.names.unique("no_tokens"));
+      Value skip = s.b.node("Or", {foundInf, isEmpty});
+      setName(skip, s.names.unique("skip"));
+      s.info.skip = nameOf(skip).str();
+    }
     s.finish();
   }
 };

@@ -25,8 +25,15 @@ struct UpdateLossScalePass : impl::UpdateLossScaleBase<UpdateLossScalePass> {
                  {s.find(s.info.foundInf), scale, goodSteps, s.b.scalar(f64, growth), s.b.scalar(f64, backoff),
                   s.b.intScalar(interval), s.b.scalar(f32, min), s.b.scalar(f32, max)},
                  2);
-    s.update(scale, op->getResult(0));
-    s.update(goodSteps, op->getResult(1));
+    // A step that is skipped for another reason than a non-finite gradient tells nothing about the scale.
+    auto unlessEmpty = [&](Value before, Value after) {
+      if (s.info.skip == s.info.foundInf)
+        return after;
+      Value isOther = s.b.node("And", {s.find(s.info.skip), s.b.node("Not", {s.find(s.info.foundInf)})});
+      return s.b.node("train.keep_if", {isOther, before, after});
+    };
+    s.update(scale, unlessEmpty(scale, op->getResult(0)));
+    s.update(goodSteps, unlessEmpty(goodSteps, op->getResult(1)));
     s.finish();
   }
 };

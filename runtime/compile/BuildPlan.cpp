@@ -13,10 +13,16 @@ static_assert(std::is_nothrow_move_constructible_v<Step>, "spec.constants refers
 
 class PlanBuilder {
 public:
-  explicit PlanBuilder(Unit &unit) : unit(unit), plan(std::make_unique<Plan>()) {}
+  explicit PlanBuilder(Unit &unit) : PlanBuilder(unit, unit.block, nullptr) {}
   FailureOr<std::unique_ptr<Plan>> run();
 
 private:
+  /// Of a body: `outer` is the builder of the plan around it.
+  PlanBuilder(Unit &unit, Block &block, PlanBuilder *outer)
+      : unit(unit), block(block), outer(outer), plan(std::make_unique<Plan>()) {}
+  std::unique_ptr<Plan> runBody();
+  void addSteps();
+  void addBodies(Operation *op, Step &step);
   LogicalResult addArguments();
   int addBuffer(Value value, TensorType type, Place place);
   /// The buffer of an operand: made now if it is a constant. -1 where it is absent.
@@ -29,6 +35,9 @@ private:
   int now() const { return static_cast<int>(plan->steps.size()); }
 
   Unit &unit;
+  Block &block;
+  PlanBuilder *outer;
+  std::vector<Value> captured; ///< Of a body, in the order of first use.
   std::unique_ptr<Plan> plan;
   llvm::DenseMap<Value, int> buffers;
   placement::Problem problem;
@@ -77,7 +86,16 @@ int PlanBuilder::bufferOf(Value value) {
     return at->second;
   }
   const Constant *constant = unit.values.constant(value);
-  assert(constant && "operands are inputs, constants or results of earlier steps");
+  if (!constant) {
+    assert(outer && value.getParentBlock() != &block && "operands are inputs, constants or results of earlier steps");
+    TensorType type;
+    [[maybe_unused]] std::string text = unit.values.typeOf(value, type);
+    assert(text.empty());
+    int index = addBuffer(value, std::move(type), Place::Outer);
+    plan->buffers.back().offset = captured.size(); // addBodies() adds the node's own operands.
+    captured.push_back(value);
+    return index;
+  }
   int index = addBuffer(value, constant->type, Place::Constant);
   plan->data[index] = constant->data;
   return index;
@@ -97,6 +115,11 @@ void PlanBuilder::addStep(Operation *op, Prepared prepared) {
     problem.items.push_back({type.bytes(), now(), now()});
     step.outputs.push_back(index);
   }
+  if (op->getNumRegions()) {
+    addBodies(op, step);
+    for (const Plan &body : step.bodies)
+      prepared.workspaceBytes = std::max(prepared.workspaceBytes, body.arenaBytes);
+  }
   workspaceItemOf.push_back(prepared.workspaceBytes ? static_cast<int>(problem.items.size()) : -1);
   if (prepared.workspaceBytes)
     problem.items.push_back({prepared.workspaceBytes, now(), now()});
@@ -105,6 +128,19 @@ void PlanBuilder::addStep(Operation *op, Prepared prepared) {
   step.refusals = std::move(prepared.refusals);
   step.workspaceBytes = prepared.workspaceBytes;
   plan->steps.push_back(std::move(step));
+}
+
+void PlanBuilder::addBodies(Operation *op, Step &step) {
+  for (Region &region : op->getRegions()) {
+    PlanBuilder builder(unit, region.front(), this);
+    std::unique_ptr<Plan> body = builder.runBody();
+    for (Buffer &buffer : body->buffers)
+      if (buffer.place == Place::Outer)
+        buffer.offset += step.inputs.size();
+    for (Value value : builder.captured)
+      step.inputs.push_back(bufferOf(value));
+    step.bodies.push_back(std::move(*body));
+  }
 }
 
 void PlanBuilder::addView(Operation *op) {
@@ -160,14 +196,31 @@ void PlanBuilder::place() {
       step.workspaceOffset = solution.offsets[static_cast<size_t>(item)];
 }
 
-FailureOr<std::unique_ptr<Plan>> PlanBuilder::run() {
-  if (failed(addArguments()))
-    return failure();
-  for (Operation &op : unit.block)
+void PlanBuilder::addSteps() {
+  for (Operation &op : block)
     if (auto prepared = unit.prepared.find(&op); prepared != unit.prepared.end())
       addStep(&op, std::move(prepared->second));
     else if (!isStructure(&op) && !unit.values.constant(op.getResult(0)))
       addView(&op);
+}
+
+std::unique_ptr<Plan> PlanBuilder::runBody() {
+  for (BlockArgument argument : block.getArguments()) {
+    TensorType type;
+    bool isRead = !argument.use_empty() && unit.values.typeOf(argument, type).empty();
+    plan->inputs.push_back(isRead ? addBuffer(argument, std::move(type), Place::Input) : -1);
+  }
+  addSteps();
+  for (Value value : block.getTerminator()->getOperands())
+    plan->outputs.push_back({nameOf(value).str(), bufferOf(value), -1});
+  place();
+  return std::move(plan);
+}
+
+FailureOr<std::unique_ptr<Plan>> PlanBuilder::run() {
+  if (failed(addArguments()))
+    return failure();
+  addSteps();
   // The last use of an output is after the last step.
   if (failed(addOutputs()))
     return failure();

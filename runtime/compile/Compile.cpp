@@ -87,11 +87,11 @@ InputInfo describe(compile::Values &values, BlockArgument argument) {
 LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
   if (failed(compile::bindInputs(unit, options)) || failed(compile::inlineCalls(unit)))
     return failure();
-  compile::removeDead(unit); // What nobody reads need not have fixed shapes.
-  if (failed(compile::simplify(unit)))
+  compile::removeDead(unit, unit.block); // What nobody reads need not have fixed shapes.
+  if (failed(compile::simplify(unit, unit.block)))
     return failure();
   compile::copyStateOutputs(unit);
-  compile::removeDead(unit);
+  compile::removeDead(unit, unit.block);
   return compile::chooseKernels(unit, options.referenceOnly);
 }
 

@@ -70,8 +70,9 @@ LogicalResult expand(Unit &unit, Operation *op, ArrayRef<std::string> refusals, 
     inputs.push_back(node.input(i));
   if (failed(isTrain ? train::buildBody(node, b, inputs, outputs) : expandFunctionBody(node, b, outputs)) || b.failed())
     return failure();
+  Block *block = op->getBlock();
   replaceWithValues(node, outputs, unit.types);
-  next = before ? before->getNextNode() : &unit.block.front();
+  next = before ? before->getNextNode() : &block->front();
   return success();
 }
 
@@ -120,16 +121,27 @@ FailureOr<StepSpec> makeSpec(Unit &unit, Operation *op) {
 }
 
 bool sharesOperand(Unit &unit, Operation *op) {
-  // Inputs and state have memory of their own, which outlives the step: their views are copies.
-  return cast<NodeInterface>(op).facts().view && isa<OpResult>(op->getOperand(0)) &&
+  // Inputs, state and what a body captures have memory that outlives the step: their views are copies.
+  Operation *from = op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr;
+  return cast<NodeInterface>(op).facts().view && from && from->getBlock() == op->getBlock() &&
          !unit.values.constant(op->getOperand(0));
 }
 
-LogicalResult chooseKernels(Unit &unit, bool referenceOnly) {
-  for (Operation *op = &unit.block.front(), *next; op; op = next) {
+static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly) {
+  for (Operation *op = &block.front(), *next; op; op = next) {
     next = op->getNextNode();
     if (isStructure(op) || llvm::all_of(op->getResults(), [&](Value v) { return unit.values.constant(v) != nullptr; }))
       continue;
+    if (op->getNumRegions()) {
+      for (Region &body : op->getRegions())
+        if (failed(chooseKernels(unit, body.front(), referenceOnly)))
+          return failure();
+      auto spec = makeSpec(unit, op);
+      if (failed(spec))
+        return failure();
+      unit.prepared[op] = {std::move(*spec), "executor", {}, 0};
+      continue;
+    }
     if (sharesOperand(unit, op)) {
       if (failed(makeSpec(unit, op)))
         return failure();
@@ -141,15 +153,17 @@ LogicalResult chooseKernels(Unit &unit, bool referenceOnly) {
     if (unit.prepared.contains(op))
       continue;
     Operation *end = next;
-    if (failed(expand(unit, op, refusals, next)) || failed(simplify(unit, next, end)))
+    if (failed(expand(unit, op, refusals, next)) || failed(simplify(unit, block, next, end)))
       return failure();
     // What is removed may include `next`.
     Operation *before = next->getPrevNode();
-    removeDead(unit, next, end);
-    next = before ? before->getNextNode() : &unit.block.front();
+    removeDead(unit, block, next, end);
+    next = before ? before->getNextNode() : &block.front();
   }
-  removeDead(unit);
+  removeDead(unit, block);
   return success();
 }
+
+LogicalResult chooseKernels(Unit &unit, bool referenceOnly) { return chooseKernels(unit, unit.block, referenceOnly); }
 
 } // namespace recast::compile

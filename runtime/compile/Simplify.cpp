@@ -36,13 +36,12 @@ LogicalResult inferTypes(Unit &unit, Operation *op) {
   return success();
 }
 
-LogicalResult refuseControlFlow(Operation *op) {
+LogicalResult refuseRecurrent(Operation *op) {
   Node node(op);
-  bool isRecurrent = node.is("LSTM") || node.is("GRU") || node.is("RNN");
-  if (op->getNumRegions() == 0 && !isRecurrent)
+  if (!node.is("LSTM") && !node.is("GRU") && !node.is("RNN"))
     return success();
   return op->emitError() << "node " << node.describe() << ": " << node.opType()
-                         << " does not run yet: recurrent operators and control flow come with a later version";
+                         << " does not run yet: recurrent operators come with a later version";
 }
 
 bool isInferenceDropout(Unit &unit, Node node) {
@@ -72,8 +71,9 @@ bool forwardOperands(Unit &unit, Operation *op) {
 }
 
 LogicalResult simplifyOp(Unit &unit, Operation *op) {
-  if (failed(refuseControlFlow(op)) || failed(inferTypes(unit, op)))
+  if (failed(refuseRecurrent(op)) || failed(prepareBodies(unit, op)) || failed(inferTypes(unit, op)))
     return failure();
+  closeLoopOutputs(unit, op);
   if (!forwardOperands(unit, op))
     fold(unit, op);
   return success();
@@ -83,11 +83,12 @@ LogicalResult simplifyOp(Unit &unit, Operation *op) {
 
 bool isStructure(Operation *op) { return isa<InitializerOp, ConstantOp, AbsentOp, ReturnOp>(op); }
 
-LogicalResult inlineCalls(Unit &unit) {
-  if (unit.module.getOps<FunctionOp>().empty())
-    return success();
-  for (Operation *op = &unit.block.front(), *next; op; op = next) {
+static LogicalResult inlineCalls(Unit &unit, Block &block) {
+  for (Operation *op = &block.front(), *next; op; op = next) {
     next = op->getNextNode();
+    for (Region &body : op->getRegions())
+      if (failed(inlineCalls(unit, body.front())))
+        return failure();
     if (!isa<NodeGenericOp>(op) || !findFunction(Node(op)))
       continue;
     Operation *before = op->getPrevNode();
@@ -97,26 +98,39 @@ LogicalResult inlineCalls(Unit &unit) {
       return failure();
     unit.prepared.erase(op);
     replaceWithValues(Node(op), outputs, unit.types);
-    next = before ? before->getNextNode() : &unit.block.front(); // The body may have calls.
+    next = before ? before->getNextNode() : &block.front(); // The body may have calls.
   }
   return success();
 }
 
-void removeDead(Unit &unit, Operation *first, Operation *end) {
-  Operation *op = end ? end->getPrevNode() : &unit.block.back();
+LogicalResult inlineCalls(Unit &unit) {
+  return unit.module.getOps<FunctionOp>().empty() ? success() : inlineCalls(unit, unit.block);
+}
+
+void removeDead(Unit &unit, Block &block, Operation *first, Operation *end) {
+  Operation *op = end ? end->getPrevNode() : &block.back();
   Operation *stop = first ? first->getPrevNode() : nullptr;
   while (op && op != stop) {
     Operation *previous = op->getPrevNode();
     if (!isStructure(op) && op->use_empty())
       unit.erase(op);
+    else
+      for (Region &body : op->getRegions())
+        removeDead(unit, body.front());
     op = previous;
   }
 }
 
-LogicalResult simplify(Unit &unit, Operation *first, Operation *end) {
-  for (Operation *op = first ? first : &unit.block.front(); op && op != end; op = op->getNextNode())
+LogicalResult simplify(Unit &unit, Block &block, Operation *first, Operation *end) {
+  for (Operation *op = first ? first : &block.front(), *next; op && op != end; op = next) {
+    if (Operation *branch = takeKnownBranch(unit, op)) {
+      next = branch;
+      continue;
+    }
     if (!isStructure(op) && failed(simplifyOp(unit, op)))
       return failure();
+    next = op->getNextNode(); // It may be new.
+  }
   return success();
 }
 

@@ -28,9 +28,11 @@ struct Unit {
   }
 
   void erase(mlir::Operation *op) {
-    types.forget(op);
-    values.forget(op);
-    prepared.erase(op);
+    op->walk([&](mlir::Operation *inner) {
+      types.forget(inner);
+      values.forget(inner);
+      prepared.erase(inner);
+    });
     op->erase();
   }
 
@@ -55,11 +57,23 @@ mlir::LogicalResult bindInputs(Unit &unit, const CompileOptions &options);
 /// Replaces calls of model-local functions by their bodies.
 mlir::LogicalResult inlineCalls(Unit &unit);
 
-/// Drops operations whose results nothing reads, between `first` and `end` (both null: the whole graph).
-void removeDead(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
+/// Drops operations whose results nothing reads, between `first` and `end` (both null: the whole block), and in bodies.
+void removeDead(Unit &unit, mlir::Block &block, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
 /// Infers types in order and folds: operations on constants, shapes of static tensors, and operations that give what
-/// they get. From `first` up to `end` (null: the whole graph). Folded operations stay, without uses or as constants.
-mlir::LogicalResult simplify(Unit &unit, mlir::Operation *first = nullptr, mlir::Operation *end = nullptr);
+/// they get. From `first` up to `end` (null: the whole block), bodies included. Folded operations stay, without uses or
+/// as constants.
+mlir::LogicalResult simplify(Unit &unit, mlir::Block &block, mlir::Operation *first = nullptr,
+                             mlir::Operation *end = nullptr);
+
+/// Brings If, Loop and Scan into the form that the executor runs: arguments of bodies have the types of what they get,
+/// Scan goes along axis 0, and what a body carries on is no argument of another place. Simplifies the bodies. Does
+/// nothing to other operations.
+mlir::LogicalResult prepareBodies(Unit &unit, mlir::Operation *op);
+/// Puts the branch of an If whose condition is a constant in its place; the first operation of it, null where there is
+/// nothing to do.
+mlir::Operation *takeKnownBranch(Unit &unit, mlir::Operation *op);
+/// The length of what a Loop collects, where the number of iterations is a constant. Precondition: types are inferred.
+void closeLoopOutputs(Unit &unit, mlir::Operation *op);
 
 /// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.
 void copyStateOutputs(Unit &unit);

@@ -5,6 +5,14 @@
 
 namespace recast {
 
+/// A step that starts or has ended. Steps of bodies are reported too, at every iteration.
+struct StepEvent {
+  const Plan &plan; ///< That holds the step: the executor's, or a body.
+  size_t step;
+  bool isBegin;
+  std::span<const TensorRef> inputs, outputs;
+};
+
 class Executor {
 public:
   /// Prepares every kernel of the plan and allocates the arena. The plan must outlive the executor.
@@ -25,8 +33,8 @@ public:
   /// says: the plan's arenaBytes must be this number.
   size_t arenaBytes() const;
 
-  /// Called around each step with its index, where set (profiling).
-  std::function<void(size_t step, bool begin)> observer;
+  /// Called around each step, where set (profiling, search for non-finite values).
+  std::function<void(const StepEvent &)> observer;
 
 private:
   struct Impl;

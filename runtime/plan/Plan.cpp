@@ -25,6 +25,8 @@ constexpr std::string_view placeName(Place place) {
     return "input";
   case Place::State:
     return "state";
+  case Place::Outer:
+    return "outer";
   }
   return "?";
 }
@@ -55,6 +57,16 @@ std::string operatorName(const StepSpec &spec) {
   return (spec.domain.empty() ? "" : spec.domain + ".") + spec.op + "-" + std::to_string(spec.version);
 }
 
+std::string indented(const std::string &text) {
+  std::string result = "        ";
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    result += text[i];
+    if (text[i] == '\n')
+      result += "        ";
+  }
+  return result + "\n";
+}
+
 } // namespace
 
 std::string print(const Plan &plan) {
@@ -83,6 +95,8 @@ std::string print(const Plan &plan) {
               std::to_string(step.workspaceOffset) + "\n";
     for (const std::string &refusal : step.refusals)
       text += "        refused by " + refusal + "\n";
+    for (const Plan &body : step.bodies)
+      text += indented(print(body));
   }
 
   for (const Output &output : plan.outputs) {

@@ -12,14 +12,17 @@ enum class Place : uint8_t {
   Constant, ///< Read-only: initializers that are no state, folded values.
   Input,    ///< The batch: owned by the executor, filled by the caller.
   State,    ///< A state input: owned by the executor, kept from step to step.
+  Outer,    ///< In a body: what its step reads from the plan around it.
 };
 
 struct Buffer {
   std::string name; ///< The ONNX value's name.
   TensorType type;
   Place place = Place::Absent;
-  size_t offset = 0; ///< In the arena.
+  size_t offset = 0; ///< In the arena; for Place::Outer, which of the inputs of the body's step it is.
 };
+
+struct Plan;
 
 /// Reads `inputs`, writes `outputs`: indices into Plan::buffers.
 struct Step {
@@ -28,6 +31,10 @@ struct Step {
   std::vector<std::string> refusals;
   std::vector<int> inputs, outputs;
   size_t workspaceOffset = 0, workspaceBytes = 0; ///< In the arena.
+  /// Of If (then, else), Loop and Scan, which the executor itself runs: their inputs and outputs are those of the ONNX
+  /// bodies, and their arenas lie in this step's workspace. Values that bodies capture follow the node's own operands
+  /// in `inputs`.
+  std::vector<Plan> bodies;
 };
 
 /// A graph output; `updates` is the index of the state buffer that it becomes after the step, or -1.

@@ -121,6 +121,41 @@ Status runGradNorm(const StepSpec &spec, const KernelArgs &args) {
   return Status::success();
 }
 
+/// Inputs: g... tiny; outputs: norm, largest, non-finite, fraction below tiny. A maximum and counts are the same in any
+/// order; NaN is larger than no number and has no size.
+Status runGradStats(const StepSpec &spec, const KernelArgs &args) {
+  std::span<const TensorRef> gradients = args.inputs.first(args.inputs.size() - 1);
+  double tiny = loadDouble(args.inputs.back(), 0), total = 0;
+  std::atomic<double> largest = 0;
+  std::atomic<int64_t> nonFinite = 0, small = 0;
+  for (const TensorRef &gradient : gradients) {
+    total += static_cast<double>(gradient.elems());
+    dispatchFloat(gradient.dtype, [&]<typename T>() {
+      const T *x = gradient.as<T>();
+      parallelFor(gradient.elems(), kGrain, [&](int64_t begin, int64_t end) {
+        double most = 0;
+        int64_t bad = 0, below = 0;
+        for (int64_t i = begin; i < end; ++i) {
+          double size = std::fabs(static_cast<double>(load(x[i])));
+          most = size > most ? size : most;
+          bad += !(size <= std::numeric_limits<double>::max());
+          below += size < tiny;
+        }
+        double before = largest.load();
+        while (most > before && !largest.compare_exchange_weak(before, most)) {
+        }
+        nonFinite += bad;
+        small += below;
+      });
+    });
+  }
+  storeScalar(args.outputs[0], norm(gradients, args.workspace));
+  storeScalar(args.outputs[1], largest);
+  *args.outputs[2].as<int64_t>() = nonFinite;
+  storeScalar(args.outputs[3], static_cast<double>(small) / total);
+  return Status::success();
+}
+
 /// y[i] = f(x[i]); a gradient keeps its type.
 template <typename Make> void mapGradients(const KernelArgs &args, size_t count, Make make) {
   for (size_t k = 0; k < count; ++k)
@@ -198,6 +233,7 @@ std::span<const Entry> scalingEntries() {
       {"recast", "unscale", 1, 1, runUnscale, nullptr, refuse<1>},
       {"recast", "check_finite", 1, 1, runCheckFinite, nullptr, refuse<0>},
       {"recast", "grad_norm", 1, 1, runGradNorm, normWorkspace<0>, refuse<0>},
+      {"recast", "grad_stats", 1, 1, runGradStats, normWorkspace<1>, refuse<1>},
       {"recast", "clip_grad_norm", 1, 1, runClipGradNorm, normWorkspace<1>, refuse<1>},
       {"recast", "clip_grad_value", 1, 1, runClipGradValue, nullptr, refuse<1>},
       {"recast", "update_loss_scale", 1, 1, runUpdateLossScale, nullptr, refuseUpdateLossScale},

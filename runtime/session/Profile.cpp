@@ -3,14 +3,14 @@
 
 namespace recast {
 
-void Profile::attach(Executor &executor) {
-  const Plan *plan = &executor.plan();
-  executor.observer = [this, plan](size_t step, bool isBegin) {
-    if (isBegin)
-      begin = Clock::now();
-    else if (events.size() < kMostEvents)
-      events.push_back({&plan->steps[step], trainingStep, begin, Clock::now()});
-  };
+void Profile::observe(const StepEvent &event) {
+  if (event.isBegin) {
+    begins.push_back(Clock::now());
+    return;
+  }
+  if (events.size() < kMostEvents)
+    events.push_back({&event.plan.steps[event.step], trainingStep, begins.back(), Clock::now()});
+  begins.pop_back();
 }
 
 Result<std::unique_ptr<AtomicFile>> Profile::stage() const {

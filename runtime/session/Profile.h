@@ -6,14 +6,14 @@
 
 namespace recast {
 
-/// Records up to kMostEvents kernels; later ones are left out. The executor that is attached must outlive the profile's
-/// last use, and the profile every run.
+/// Records up to kMostEvents kernels; later ones are left out. The plans that are observed must outlive the profile's
+/// last use.
 class Profile {
 public:
   static constexpr size_t kMostEvents = 200'000;
 
   explicit Profile(std::string path) : path(std::move(path)) {}
-  void attach(Executor &executor);
+  void observe(const StepEvent &event);
   /// The training step that the next events belong to, counted from 1.
   void beginStep(int64_t step) { trainingStep = step; }
   Result<std::unique_ptr<AtomicFile>> stage() const;
@@ -26,7 +26,8 @@ private:
     Clock::time_point begin, end;
   };
   std::string path;
-  Clock::time_point start = Clock::now(), begin;
+  Clock::time_point start = Clock::now();
+  std::vector<Clock::time_point> begins; ///< Of the steps that run now: a body's inside that of its own step.
   int64_t trainingStep = 0;
   std::vector<Event> events;
 };

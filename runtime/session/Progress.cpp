@@ -59,6 +59,11 @@ void Progress::update(int64_t step, std::optional<double> loss, std::optional<do
   nextLine = step + std::max<int64_t>((total - first) / kLines, 1);
 }
 
+void Progress::say(const std::string &line) {
+  if (stream)
+    std::fprintf(stream, "%s%s\n", open ? "\r\x1b[K" : "", line.c_str());
+}
+
 std::string Progress::text(int64_t step, std::optional<double> loss, std::optional<double> lossScale, bool bar) const {
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   double rate = seconds > 0 ? static_cast<double>(step - first) / seconds : 0;

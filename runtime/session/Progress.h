@@ -19,6 +19,9 @@ public:
   /// Call after every step, counted from 1. A terminal is written to at most ten times a second.
   void update(int64_t step, std::optional<double> loss, std::optional<double> lossScale);
 
+  /// A line of its own, between the others.
+  void say(const std::string &line);
+
 private:
   std::string text(int64_t step, std::optional<double> loss, std::optional<double> lossScale, bool bar) const;
 

@@ -101,11 +101,12 @@ Status Session::train() {
   }
   if (!options.outputs.empty())
     outputs = std::make_unique<OutputStack>(options.outputs);
-  if (!options.profile.empty()) {
+  if (!options.profile.empty())
     profile = std::make_unique<Profile>(options.profile);
-    for (auto &[rows, program] : programs)
-      profile->attach(*program.executor);
-  }
+  if (options.findNonFinite)
+    search = std::make_unique<NonFiniteSearch>();
+  for (auto &[rows, program] : programs)
+    observe(*program.executor);
   progress = std::make_unique<Progress>(options.progress, firstStep, lastStep);
   for (int64_t step = firstStep; step < lastStep; ++step)
     if (Status status = runStep(step); !status.ok()) {
@@ -170,8 +171,7 @@ Status Session::activate(int64_t rows) {
     if (!executor)
       return executor.status();
     program.executor = std::move(*executor);
-    if (profile)
-      profile->attach(*program.executor);
+    observe(*program.executor);
     for (const auto &[name, type] : data ? data->types(rows) : std::map<std::string, TensorType>()) {
       int buffer = program.executor->find(name);
       if (buffer >= 0 && program.plan->buffers[buffer].type != type)
@@ -193,6 +193,16 @@ Status Session::activate(int64_t rows) {
     copyState(*active->executor, *program.executor);
   active = &program;
   return Status::success();
+}
+
+void Session::observe(Executor &executor) {
+  if (profile || search)
+    executor.observer = [this](const StepEvent &event) {
+      if (profile)
+        profile->observe(event);
+      if (search)
+        search->observe(event);
+    };
 }
 
 /// The base rate is the model's own, whatever --state-in or a checkpoint hold: theirs may have decayed already.
@@ -263,9 +273,14 @@ Status Session::runStep(int64_t step) {
   std::optional<double> lr = numberAt(executor, active->lr), lossScale = numberAt(executor, active->lossScale);
   if (profile)
     profile->beginStep(step + 1);
+  if (search)
+    search->begin(executor);
   if (Status status = executor.run(); !status.ok())
     return status;
 
+  if (search)
+    for (const std::string &finding : search->findings(executor))
+      progress->say("step " + std::to_string(step + 1) + ": " + finding);
   if (outputs)
     if (Status status = outputs->append(executor); !status.ok())
       return status;

@@ -4,6 +4,7 @@
 #include "runtime/exec/Executor.h"
 #include "runtime/session/Dataset.h"
 #include "runtime/session/Metrics.h"
+#include "runtime/session/NonFinite.h"
 #include "runtime/session/Outputs.h"
 #include "runtime/session/Profile.h"
 #include "runtime/session/Progress.h"
@@ -24,6 +25,7 @@ struct SessionOptions {
   int64_t checkpointEvery = 0; ///< Steps; 0: none.
   std::string checkpointDir;
   bool resume = false; ///< From the latest checkpoint in checkpointDir, if there is one.
+  bool findNonFinite = false; ///< Says which node first made a value infinite or NaN, in each step that has one.
   ScheduleOptions schedule;
   bool referenceOnly = false;
   std::FILE *progress = nullptr; ///< Where progress goes; null: nowhere.
@@ -57,6 +59,7 @@ private:
   Status checkTargets() const;
   Status countSteps();
   Status activate(int64_t rows);
+  void observe(Executor &executor);
   Status prepareSchedule();
   Status resume();
   Metadata position(int64_t step) const;
@@ -73,6 +76,7 @@ private:
   std::unique_ptr<MetricsWriter> metrics;
   std::unique_ptr<OutputStack> outputs;
   std::unique_ptr<Profile> profile;
+  std::unique_ptr<NonFiniteSearch> search;
   std::unique_ptr<Progress> progress;
 };
 

@@ -1,7 +1,8 @@
 """Autocast of a whole model, control flow and recurrent operators included, in every low type and with both lists.
 
-The result passes onnx.checker, takes and gives what the model did, has one cast for each value and type, and a second run
-changes no byte. recast-inspect finds no node that autocast would run in another type, and counts the casts that are there.
+The result passes onnx.checker, takes and gives what the model did, has one cast for each value and type, and a second
+run changes no byte. recast-inspect finds no node that autocast would run in another type, and counts the casts that are
+there.
 """
 import json
 
@@ -13,8 +14,10 @@ FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFL
 
 
 def repeated_casts(graph):
-    """Casts of one value to one type beyond the first, in each graph by itself; bodies are visited. Two outputs that are
-    one value need a cast each, for their names."""
+    """Casts of one value to one type beyond the first, in each graph by itself; bodies are visited.
+
+    Two outputs that are one value need a cast each, for their names.
+    """
     outputs, groups, repeated = {o.name for o in graph.output}, {}, []
     for node in graph.node:
         if node.op_type == "Cast":
@@ -66,7 +69,8 @@ def check(test, source, precision, policy):
     listed = len(json.loads(facts.read_text())["casts"])
     written = sum(n.op_type == "Cast" and n.name not in {m.name for m in kit.walk_nodes(before.graph)}
                   for n in kit.walk_nodes(after.graph))
-    test.check(listed >= written and (written > 0 or refused), f"{label}: {listed} casts are listed, {written} were inserted")
+    test.check(listed >= written and (written > 0 or refused),
+               f"{label}: {listed} casts are listed, {written} were inserted")
 
 
 def main():

@@ -1,8 +1,9 @@
 """--precision=tf32: factors of products are rounded to 10 mantissa bits, to nearest even, in the body and the kernel.
 
 Exact: onnxruntime runs the function's body, recast-run its kernel, and both give the numbers that integer arithmetic
-gives, for random bit patterns and for ties, subnormal, infinite and NaN numbers; the kernel with the sign of zero, which
-the body does not keep. In a step every factor of a product is rounded, once a value, and a second run changes nothing.
+gives, for random bit patterns and for ties, subnormal, infinite and NaN numbers; the kernel with the sign of zero,
+which the body does not keep. In a step every factor of a product is rounded, once a value, and a second run changes
+nothing.
 """
 import kit
 import numpy as np

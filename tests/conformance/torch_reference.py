@@ -11,14 +11,6 @@ import numpy as np
 
 F64 = 1e-9
 ROUNDING = 6e-8
-# torch.nn.Embedding(padding_idx=0) gives row 0 no gradient from look-ups; ONNX's Gather does not keep the fact.
-WORDS = "lm.bert.embeddings.word_embeddings.weight"
-PADDING = {"recsys": "bag.weight=0", "bert_tiny": WORDS + "=0", "bert_tiny_raw": WORDS + "=0"}
-
-
-def padding(facts):
-    return [f"--padding-index={PADDING[facts['name']]}"] if facts["name"] in PADDING else []
-
 
 def named(what, names):
     return f", {what}: {', '.join(sorted(names)[:8])}" if names else ""
@@ -39,7 +31,7 @@ def check_trainable(test, facts):
 def gradients(test, facts, dtype):
     """Outputs of the gradient model on the first batch."""
     model, outputs = test.temp / f"gradient_{dtype}.onnx", test.temp / f"gradient_{dtype}.safetensors"
-    test.tool("recast-opt", test.model, "--emit=gradient", f"--dtype={dtype}", *padding(facts), "-o", model)
+    test.tool("recast-opt", test.model, "--emit=gradient", f"--dtype={dtype}", "-o", model)
     test.tool("recast-run", model, f"--data={test.data}", "--data-layout=batches", "--steps=1", f"--outputs={outputs}")
     return {name: value[0] for name, value in kit.load(outputs).items()}
 
@@ -70,7 +62,7 @@ def check_gradients(test, facts, want, dtype, tolerances):
 
 def check_steps(test, facts, want):
     step, outputs, state = (test.temp / n for n in ("step.onnx", "outputs.safetensors", "state.safetensors"))
-    test.tool("recast-opt", test.model, "--dtype=f64", *kit.ADAMW, *padding(facts), "-o", step)
+    test.tool("recast-opt", test.model, "--dtype=f64", *kit.ADAMW, "-o", step)
     test.tool("recast-run", step, f"--data={test.data}", "--data-layout=batches", "--steps=3", f"--outputs={outputs}",
               f"--state-out={state}")
     got, state = kit.load(outputs), kit.load(state)

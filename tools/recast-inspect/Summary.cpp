@@ -58,6 +58,43 @@ llvm::json::Object valueFacts(Value value) {
   return llvm::json::Object{{"name", nameOf(value)}, {"type", show(value.getType())}};
 }
 
+// How often one execution of the graph runs the operation: the lengths of the Scans around it.
+int64_t timesRun(Operation *op) {
+  int64_t times = 1;
+  for (Operation *parent = op->getParentOp(); parent; parent = parent->getParentOp()) {
+    if (!isa<ScanOp>(parent))
+      continue;
+    auto whole = dyn_cast<RankedTensorType>(parent->getOperands().back().getType());
+    if (whole && whole.getRank() > 0 && !whole.isDynamicDim(0))
+      times *= whole.getDimSize(0);
+  }
+  return times;
+}
+
+// Samples in an optimizer step: those of a micro-batch, times the micro-batches, times the ranks (one, here).
+std::optional<llvm::json::Object> effectiveBatch(ModuleOp module, ArrayRef<BlockArgument> batch) {
+  int64_t microBatches = 1;
+  if (std::string text = getMetadata(module, "recast.accumulate"); !text.empty())
+    if (StringRef(text).getAsInteger(10, microBatches))
+      return std::nullopt;
+  if (getMetadata(module, "recast.state").empty() || batch.empty())
+    return std::nullopt;
+  auto type = dyn_cast<RankedTensorType>(batch.front().getType());
+  unsigned axis = microBatches > 1 ? 1 : 0;
+  if (!type || type.getRank() <= axis)
+    return std::nullopt;
+  llvm::json::Object facts{{"micro_batches", microBatches}, {"ranks", 1}};
+  if (type.isDynamicDim(axis)) {
+    facts["micro_batch"] = dimSymbol(type, axis).empty() ? "?" : dimSymbol(type, axis).str();
+  } else {
+    facts["micro_batch"] = type.getDimSize(axis);
+    facts["samples"] = type.getDimSize(axis) * microBatches;
+  }
+  if (std::string by = getMetadata(module, "recast.normalize"); !by.empty())
+    facts["normalize"] = by;
+  return facts;
+}
+
 } // namespace
 
 llvm::json::Object summarize(ModuleOp module) {
@@ -96,7 +133,7 @@ llvm::json::Object summarize(ModuleOp module) {
       }
     std::optional<int64_t> own = op->getNumResults() ? productFlops(node) : 0;
     flopsKnown &= own.has_value();
-    flops += own.value_or(0);
+    flops += own.value_or(0) * timesRun(op);
   });
   auto counts = [](const std::map<std::string, int64_t> &map) {
     llvm::json::Object object;
@@ -114,6 +151,12 @@ llvm::json::Object summarize(ModuleOp module) {
       {"opset", opsetVersion(graph, "")}};
   if (flopsKnown)
     facts["product_flops"] = flops;
+  SmallVector<BlockArgument> batch;
+  for (BlockArgument argument : block.getArguments())
+    if (!state || !state->get(nameOf(argument)))
+      batch.push_back(argument);
+  if (auto effective = effectiveBatch(module, batch))
+    facts["effective_batch"] = std::move(*effective);
   return facts;
 }
 
@@ -133,6 +176,17 @@ void printSummary(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   list("Inputs", "inputs", 20);
   list("State", "state", 20);
   list("Outputs", "outputs", 20);
+  if (const llvm::json::Object *batch = facts.getObject("effective_batch")) {
+    auto number = batch->getInteger("micro_batch");
+    std::string micro = number ? std::to_string(*number) : batch->getString("micro_batch")->str();
+    out << "Effective batch: " << micro << " samples x " << *batch->getInteger("micro_batches") << " micro-batches x "
+        << *batch->getInteger("ranks") << " ranks";
+    if (auto samples = batch->getInteger("samples"))
+      out << " = " << *samples;
+    if (auto by = batch->getString("normalize"))
+      out << ", loss normalised by " << *by;
+    out << '\n';
+  }
   const llvm::json::Object &initializers = *facts.getObject("initializers");
   out << "Initializers: " << *initializers.getInteger("tensors") << " tensors, " << *initializers.getInteger("elements")
       << " elements, " << *initializers.getInteger("bytes") << " bytes\n";

@@ -21,7 +21,10 @@ FailureOr<llvm::json::Object> explainTrainable(ModuleOp module, StringRef loss,
   for (const gradient::Choice &choice : *choices) {
     std::string type;
     llvm::raw_string_ostream(type) << choice.value.getType();
-    llvm::json::Object entry{{"name", nameOf(choice.value)}, {"type", type}, {"reason", choice.reason}};
+    std::string reason = choice.reason;
+    if (auto row = choice.trainable ? gradient::paddingRow(choice.value) : std::nullopt)
+      reason += "; row " + std::to_string(*row) + " holds only zeros: padding, which look-ups give no gradient";
+    llvm::json::Object entry{{"name", nameOf(choice.value)}, {"type", type}, {"reason", reason}};
     (choice.trainable ? trainable : frozen).push_back(std::move(entry));
     if (choice.trainable)
       parameters.push_back(choice.value);

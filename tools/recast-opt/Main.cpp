@@ -41,8 +41,8 @@ Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");
 cl::list<std::string> paddingIndex(
     "padding-index", cl::CommaSeparated, cl::value_desc("GLOB=N"), cl::cat(category),
-    cl::desc(
-        "Row N of embedding tables that look-ups give no gradient (PyTorch's padding_idx, which ONNX does not keep)"));
+    cl::desc("Row N of embedding tables that look-ups give no gradient, or none (PyTorch's padding_idx; default: the "
+             "row that alone holds only zeros)"));
 Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
@@ -68,6 +68,13 @@ Flag<bool> nesterov("nesterov", "Nesterov momentum of sgd", false);
 Globs noDecay("no-decay", "Parameters without weight decay");
 Flag<double> clipNorm("clip-grad-norm", "Largest global 2-norm of the gradients", 0);
 Flag<double> clipValue("clip-grad-value", "Largest absolute value of a gradient", 0);
+Globs monitor("monitor", "Parameters whose gradients are measured together: norm, amax, overflow, underflow; each: one "
+                         "by one");
+Flag<int64_t> accumulate("accumulate", "Micro-batches a step, whose gradients are summed in fp32", 1);
+Flag<std::string> normalize("normalize",
+                            "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
+                            "where the loss counts them, else samples)",
+                            "");
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
@@ -96,6 +103,10 @@ std::string readOptions(PipelineOptions &o) {
     return "--loss-scale=" + lossScale + ": none, dynamic or a number above 0 is needed";
   if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
     return "--optimizer=" + optimizer + ": this version has adamw, adam and sgd";
+  if (accumulate < 1)
+    return "--accumulate=" + std::to_string(accumulate) + ": a number of micro-batches from 1 up is needed";
+  if (!normalize.empty() && normalize != "tokens" && normalize != "samples" && normalize != "micro-batches")
+    return "--normalize=" + normalize + ": tokens, samples or micro-batches is needed";
   if (!betas.empty() && betas.size() != 2)
     return "--betas: two numbers are needed, for instance --betas=0.9,0.999";
   auto list = [](const cl::list<std::string> &flags) { return std::vector<std::string>(flags.begin(), flags.end()); };
@@ -125,6 +136,9 @@ std::string readOptions(PipelineOptions &o) {
   o.noDecay = list(noDecay);
   o.clipNorm = clipNorm;
   o.clipValue = clipValue;
+  o.monitor = list(monitor);
+  o.accumulate = accumulate;
+  o.normalize = normalize;
   o.seed = seed;
   return "";
 }

@@ -33,7 +33,7 @@ private:
   Opt<DataLayout> layout;
   Opt<int64_t> batchSize, epochs, steps, checkpointEvery, warmupSteps, threadsArg;
   Opt<uint64_t> seed;
-  Opt<bool> shuffle, dropLast, resume, explainArg;
+  Opt<bool> shuffle, dropLast, findNonFinite, resume, explainArg;
   Opt<double> minLr;
   llvm::cl::list<std::string> dimArgs;
   llvm::cl::extrahelp example;

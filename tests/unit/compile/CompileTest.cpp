@@ -275,12 +275,13 @@ TEST(State, IsListedAndChecked) {
 TEST(Errors, NameTheNode) {
   std::string control = errorOf(R"(
 <ir_version: 8, opset_import: ["" : 18]>
-g (float[2] x, bool c) => (y) {
-  [branch] y = If (c) <then_branch = a () => (float[2] p) { p = Neg(x) },
-                       else_branch = b () => (float[2] q) { q = Abs(x) }>
+g (float[2] x, int64 n) => (y) {
+  [grow] y = Loop (n, , x) <body = b (int64 i, bool c, float[k] s) => (bool c, float[m] t) {
+    t = Concat <axis = 0> (s, s)
+  }>
 })");
-  EXPECT_HAS(control, "'branch' (If)");
-  EXPECT_HAS(control, "later version");
+  EXPECT_HAS(control, "'grow' (Loop)");
+  EXPECT_HAS(control, "another type");
   std::string dynamic = errorOf(R"(
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[4] x) => (y) { y = NonZero(x) })");

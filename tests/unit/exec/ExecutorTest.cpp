@@ -139,7 +139,7 @@ TEST(Executor, ObservesEverySteps) {
   auto executor = executorOf(*plan);
   ASSERT_TRUE(executor);
   std::vector<std::pair<size_t, bool>> seen;
-  executor->observer = [&](size_t step, bool begin) { seen.emplace_back(step, begin); };
+  executor->observer = [&](const StepEvent &event) { seen.emplace_back(event.step, event.isBegin); };
   ASSERT_TRUE(executor->run().ok());
   EXPECT_EQ(seen, (std::vector<std::pair<size_t, bool>>{
                       {0, true}, {0, false}, {1, true}, {1, false}, {2, true}, {2, false}}));

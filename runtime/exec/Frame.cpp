@@ -1,0 +1,125 @@
+#include "runtime/exec/Frame.h"
+#include "runtime/exec/AlignedBuffer.h"
+#include "runtime/exec/ControlFlow.h"
+#include <algorithm>
+
+namespace recast {
+
+void FrameContext::touch(const std::byte *begin, size_t bytes) {
+  size_t end = static_cast<size_t>(begin - arena) + bytes;
+  highWater = std::max(highWater, (end + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
+}
+
+Result<std::unique_ptr<Frame>> Frame::create(const Plan &plan, std::byte *arena, FrameContext &context) {
+  std::unique_ptr<Frame> frame(new Frame(plan, context));
+  if (Status status = frame->placeBuffers(arena); !status.ok())
+    return status;
+  if (Status status = frame->prepareSteps(arena); !status.ok())
+    return status;
+  return std::move(frame);
+}
+
+void Frame::bind(int buffer, void *data) {
+  auto index = static_cast<size_t>(buffer);
+  tensors[index].data = data;
+  for (size_t operand : readers[index])
+    operands[operand].data = data;
+}
+
+Status Frame::run() {
+  const auto &observer = *context.observer;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Prepared &step = steps[i];
+    if (observer)
+      observer({source, i, true, step.args.inputs, step.args.outputs});
+    Status status = step.kernel->run(step.args);
+    if (observer)
+      observer({source, i, false, step.args.inputs, step.args.outputs});
+    if (!status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+Status Frame::placeBuffers(std::byte *arena) {
+  readers.resize(source.buffers.size());
+  for (size_t i = 0; i < source.buffers.size(); ++i) {
+    const Buffer &buffer = source.buffers[i];
+    TensorRef &tensor = tensors.emplace_back(buffer.type.dtype, buffer.type.dims);
+    size_t bytes = tensor.bytes();
+    if (buffer.place == Place::Absent) {
+      tensor = TensorRef();
+    } else if (buffer.place == Place::Arena) {
+      if (buffer.offset > source.arenaBytes || bytes > source.arenaBytes - buffer.offset)
+        return Status::error("the plan is damaged: buffer '" + buffer.name + "' ends beyond the arena");
+      tensor.data = arena + buffer.offset;
+      context.touch(arena + buffer.offset, bytes);
+    } else if (buffer.place == Place::Constant) {
+      auto data = source.data.find(static_cast<int>(i));
+      if (data == source.data.end())
+        return Status::error("the plan is damaged: constant '" + buffer.name + "' has no data");
+      tensor.data = const_cast<void *>(data->second.bytes);
+    }
+  }
+  return Status::success();
+}
+
+Status Frame::prepareSteps(std::byte *arena) {
+  size_t count = 0;
+  for (const Step &step : source.steps)
+    count += step.inputs.size() + step.outputs.size();
+  operands.reserve(count); // The args' spans point into it.
+  auto view = [this](const std::vector<int> &indices) {
+    size_t first = operands.size();
+    for (int index : indices) {
+      if (index >= 0)
+        readers[static_cast<size_t>(index)].push_back(operands.size());
+      operands.push_back(index < 0 ? TensorRef() : tensors[static_cast<size_t>(index)]);
+    }
+    return std::span<const TensorRef>(operands).subspan(first);
+  };
+  for (const Step &step : source.steps) {
+    Prepared prepared;
+    if (step.workspaceOffset > source.arenaBytes || step.workspaceBytes > source.arenaBytes - step.workspaceOffset)
+      return Status::error("the plan is damaged: the workspace of '" + step.spec.name + "' (" + step.spec.op +
+                           ") ends beyond the arena");
+    if (Status status = prepare(step, prepared, arena); !status.ok())
+      return status;
+    prepared.args.inputs = view(step.inputs);
+    prepared.args.outputs = view(step.outputs);
+    prepared.args.workspace = {arena + step.workspaceOffset, step.workspaceBytes};
+    steps.push_back(std::move(prepared));
+  }
+  return Status::success();
+}
+
+Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
+  if (!step.bodies.empty()) {
+    Result<std::unique_ptr<Kernel>> kernel = createControlFlow(step, arena + step.workspaceOffset, context);
+    if (!kernel)
+      return kernel.status();
+    prepared.kernel = std::move(*kernel);
+    return Status::success();
+  }
+  KernelChoice choice = chooseCpuKernel(step.spec, context.referenceOnly || step.library == "reference");
+  std::string name = "'" + step.spec.name + "' (" + step.spec.op + ")";
+  if (!choice.kernel) {
+    std::string reasons;
+    for (const std::string &refusal : choice.refusals)
+      reasons += (reasons.empty() ? ": " : "; ") + refusal;
+    return Status::error("no kernel runs " + name + reasons);
+  }
+  if (choice.library != step.library && !context.referenceOnly)
+    return Status::error("the plan has " + step.library + " for " + name + ", but this machine would take " +
+                         choice.library + ": compile the model here");
+  if (choice.kernel->workspaceBytes() > step.workspaceBytes)
+    return Status::error("the plan has " + std::to_string(step.workspaceBytes) + " bytes of workspace for " + name +
+                         ", which needs " + std::to_string(choice.kernel->workspaceBytes()) +
+                         ": compile the model with the same kernels");
+  prepared.kernel = std::move(choice.kernel);
+  if (step.workspaceBytes)
+    context.touch(arena + step.workspaceOffset, step.workspaceBytes);
+  return Status::success();
+}
+
+} // namespace recast

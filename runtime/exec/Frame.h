@@ -1,0 +1,50 @@
+// One plan made ready to run in memory that somebody else gives: the executor's own plan, and each body of a
+// control-flow step.
+#pragma once
+#include "runtime/exec/Executor.h"
+
+namespace recast {
+
+/// What all frames of an executor share.
+struct FrameContext {
+  bool referenceOnly = false;
+  const std::function<void(const StepEvent &)> *observer = nullptr;
+  std::byte *arena = nullptr; ///< Start of the executor's arena.
+  size_t highWater = 0;       ///< One past the last byte of it that a step may touch, rounded up to the alignment.
+
+  void touch(const std::byte *begin, size_t bytes);
+};
+
+class Frame {
+public:
+  /// `arena` has plan.arenaBytes bytes. The memory of Input, State and Outer buffers is not known yet: see bind().
+  static Result<std::unique_ptr<Frame>> create(const Plan &plan, std::byte *arena, FrameContext &context);
+
+  /// Gives an Input, State or Outer buffer its memory; may be called before every run, and allocates nothing.
+  void bind(int buffer, void *data);
+  TensorRef tensor(int buffer) const { return tensors[static_cast<size_t>(buffer)]; }
+  const Plan &plan() const { return source; }
+  Status run();
+
+private:
+  /// A step with everything resolved: what run() walks over.
+  struct Prepared {
+    std::unique_ptr<Kernel> kernel;
+    KernelArgs args;
+  };
+
+  Frame(const Plan &plan, FrameContext &context) : source(plan), context(context) {}
+  Status placeBuffers(std::byte *arena);
+  Status prepareSteps(std::byte *arena);
+  Status prepare(const Step &step, Prepared &prepared, std::byte *arena);
+
+  const Plan &source;
+  FrameContext &context;
+  std::vector<TensorRef> tensors;  ///< One a buffer of the plan.
+  std::vector<TensorRef> operands; ///< What the steps' args view.
+  /// For each buffer that bind() may move: the operands that are it.
+  std::vector<std::vector<size_t>> readers;
+  std::vector<Prepared> steps;
+};
+
+} // namespace recast
