@@ -208,7 +208,7 @@ def Autocast : Recast_Pass<"autocast"> {
   }];
   let options = [
     Option<"type", "type", "std::string", "\"bf16\"", "bf16 or f16">,
-    Option<"policy", "policy", "std::string", "", "YAML file whose rules go before the preset's">,
+    Option<"policy", "policy", "std::string", "", "cuda or cpu (PyTorch's lists), or a YAML file of rules before them">,
   ];
   let statistics = [
     Statistic<"numCasts", "casts", "Casts inserted">,
@@ -267,6 +267,21 @@ def UpdateFp8Scales : Recast_Pass<"update-fp8-scales"> {
     Option<"margin", "margin", "int64_t", "0", "Powers of two to stay below the largest number">,
     Option<"nan", "nan", "std::string", "\"propagate\"", "propagate: a NaN keeps the scale; ignore: it counts as 0">,
   ];
+}
+
+def RoundProducts : Recast_Pass<"round-products"> {
+  let summary = "Round the factors of products to tf32";
+  let description = [{
+    ```
+    y = MatMul(x, w)                y = MatMul(train.round_tf32(x), train.round_tf32(w))
+    ```
+    For the operators that the policy puts into class low, gradients too: runs after compute-gradients. One rounding for
+    each value; sums and results stay in f32.
+  }];
+  let options = [
+    Option<"policy", "policy", "std::string", "", "cuda or cpu (PyTorch's lists), or a YAML file of rules before them">,
+  ];
+  let statistics = [Statistic<"numRounded", "rounded", "Values rounded">];
 }
 
 def ToInference : Recast_Pass<"to-inference"> {

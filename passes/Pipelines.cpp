@@ -34,6 +34,15 @@ void addGradients(OpPassManager &passes, const PipelineOptions &o) {
   addQuantisation(passes, o);
 }
 
+// Products of the backward too: after the gradients.
+void addRounding(OpPassManager &passes, const PipelineOptions &o) {
+  if (o.precision != "tf32")
+    return;
+  RoundProductsOptions rounding;
+  rounding.policy = o.policy;
+  passes.addPass(createRoundProducts(rounding));
+}
+
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
   std::string scale = !o.lossScale.empty() ? o.lossScale : o.precision == "f16" ? "dynamic" : "none";
   bool isDynamic = scale == "dynamic", isScaled = scale != "none";
@@ -53,6 +62,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createInsertLossScale(options));
   }
   addGradients(passes, o);
+  addRounding(passes, o);
   passes.addPass(createCollectStatistics());
   if (o.accumulate > 1) {
     AccumulateMicroBatchesOptions accumulate;
@@ -137,7 +147,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     raise.opset = fp8 == "mx" ? 24 : 21; // E8M0; blocks in DequantizeLinear
     passes.addPass(createRaiseOpset(raise));
   }
-  if (o.precision != "f32") {
+  if (o.precision == "bf16" || o.precision == "f16" || !fp8.empty()) {
     AutocastOptions autocast;
     autocast.type = fp8.empty() ? o.precision : "bf16";
     autocast.policy = o.policy;
@@ -154,6 +164,8 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     addGradients(passes, o);
   if (o.emit == Emit::Step)
     addStep(passes, o);
+  else
+    addRounding(passes, o);
 }
 
 } // namespace recast

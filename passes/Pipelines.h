@@ -30,8 +30,8 @@ struct PipelineOptions {
   std::optional<double> ema, clipNorm, clipValue;
   double clipNormType = 2;
   std::vector<std::string> monitor; ///< Groups of parameters whose gradients are measured.
-  int64_t accumulate = 1; ///< Micro-batches a step.
-  std::string normalize;  ///< tokens, samples or micro-batches; empty: the pass's choice.
+  int64_t accumulate = 1;           ///< Micro-batches a step.
+  std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
 };
 

@@ -6,7 +6,7 @@ namespace recast::train {
 LogicalResult buildBody(onnx_ir::Node op, onnx_ir::NodeBuilder &b, ArrayRef<Value> inputs,
                         SmallVectorImpl<Value> &outputs) {
   for (ArrayRef<BodyEntry> table :
-       {convolutionBodies(), gradientBodies(), stepBodies(), optimizerBodies(), fp8Bodies()})
+       {convolutionBodies(), gradientBodies(), stepBodies(), optimizerBodies(), precisionBodies(), fp8Bodies()})
     for (const BodyEntry &entry : table)
       if (entry.op == op.opType())
         return entry.build(op, b, inputs, outputs);

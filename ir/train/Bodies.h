@@ -17,5 +17,6 @@ llvm::ArrayRef<BodyEntry> gradientBodies();    ///< BodiesGradient.cpp: norms, s
 llvm::ArrayRef<BodyEntry> stepBodies();        ///< BodiesStep.cpp: scaling, clipping, random masks
 llvm::ArrayRef<BodyEntry> optimizerBodies();   ///< BodiesOptimizer.cpp
 llvm::ArrayRef<BodyEntry> fp8Bodies();         ///< BodiesFp8.cpp: quantisation, amax history
+llvm::ArrayRef<BodyEntry> precisionBodies();   ///< BodiesPrecision.cpp: rounding
 
 } // namespace recast::train

@@ -123,7 +123,7 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
   } else if (isa<LayerNormGradOp, BatchNormGradOp, RmsNormGradOp>(op)) {
     types.push_back(operand(1));
     types.append(op->getNumResults() - 1, operand(2));
-  } else if (isa<SoftmaxGradOp, LogSoftmaxGradOp, ScaleLossOp, WindowSumOp>(op)) {
+  } else if (isa<SoftmaxGradOp, LogSoftmaxGradOp, ScaleLossOp, WindowSumOp, RoundTf32Op>(op)) {
     types.push_back(operand(0));
   } else if (isa<DropoutMaskOp>(op)) {
     types.push_back(typeOfShape(op->getOperand(1), IntegerType::get(context, 1)));

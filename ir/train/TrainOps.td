@@ -203,6 +203,9 @@ def Train_UpdateAmaxOp : Train_Op<"update_amax", Never, 0> {
 def Train_KeepIfOp : Train_Op<"keep_if", Never, 0> {
   let summary = "(skip, old, new) -> skip ? old : new";
 }
+def Train_RoundTf32Op : Train_Op<"round_tf32", Never, 0> {
+  let summary = "(x) -> x, f32, rounded to 10 mantissa bits, to nearest even: an operand of a product in tf32";
+}
 def Train_BarrierOp : Train_Op<"barrier", Neutral, 1> {
   let summary = "(x...) -> x...: nothing is merged or moved across it";
 }

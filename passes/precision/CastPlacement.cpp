@@ -1,6 +1,5 @@
 #include "passes/precision/CastPlacement.h"
-#include "llvm/ADT/APFloat.h"
-#include "llvm/ADT/StringExtras.h"
+#include "passes/precision/Constants.h"
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -8,245 +7,239 @@ namespace recast::precision {
 
 namespace {
 
-StringRef labelOf(Type type) { return type.isF32() ? "f32" : type.isF16() ? "f16" : "bf16"; }
+bool isCast(Operation *op) { return isa_and_nonnull<CastOp, CastLikeOp>(op); }
 
-SmallVector<Type> elementTypes(ValueRange values) {
-  return llvm::map_to_vector(values, [](Value value) { return elementTypeOf(value); });
+bool isOutput(Value value) {
+  return llvm::any_of(value.getUsers(), [](Operation *user) { return isa<ReturnOp>(user); });
 }
 
-bool isCast(Operation *op) { return op && isa<CastOp, CastLikeOp>(op); }
-
-// The number that a value is, through casts.
-std::optional<double> scalarOf(Value value) {
-  while (isCast(value.getDefiningOp()))
-    value = value.getDefiningOp()->getOperand(0);
-  return constantScalar(value);
-}
-
-// True where rounding to `type` keeps the number, or (unless `exactly`) what it stands for: no overflow to infinity,
-// no loss of digits below the normal range.
-bool survives(double number, Type type, bool exactly) {
-  llvm::APFloat rounded(number);
-  bool losesInfo = false;
-  rounded.convert(cast<FloatType>(type).getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven, &losesInfo);
-  if (!losesInfo || std::isnan(number))
-    return true;
-  return !exactly && rounded.isFiniteNonZero() && !rounded.isDenormal();
-}
+bool isConstant(Operation *op) { return isa_and_nonnull<ConstantOp>(op); }
 
 } // namespace
 
-CastPlacement::CastPlacement(GraphOp graph, Policy &policy, Type low)
-    : graph(graph), block(graph.getBody().front()), policy(policy), low(low), f32(Float32Type::get(graph.getContext())),
-      names(graph), b(graph, names, types) {}
+CastPlacement::CastPlacement(Operation *holder, const Assignment &assignment, Type low)
+    : holder(holder), block(holder->getRegion(0).front()), assignment(assignment), low(low),
+      f32(Float32Type::get(holder->getContext())), names(holder), b(holder, names, types) {}
 
 LogicalResult CastPlacement::run() {
-  for (Operation &op : llvm::make_early_inc_range(block))
-    if (isNode(&op) && failed(visit(&op)))
-      return failure();
+  if (failed(visitBlock(block)))
+    return failure();
   keepOutputTypes();
   removeDeadOperations();
-  removeEmptyCasts();
-  warnAboutOpset();
   if (!changed.empty() || casts)
-    graph.setInfoAttr(withEntry(graph.getInfo(), "value_info", nullptr)); // says the old types
+    forgetDeclaredTypes();
   return failure(b.failed());
 }
 
+LogicalResult CastPlacement::visitBlock(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(block))
+    if (isNode(&op) && failed(visit(&op)))
+      return failure();
+  return success();
+}
+
 LogicalResult CastPlacement::visit(Operation *op) {
-  Node node(op);
-  b.before(op);
   if (isa<CastLikeOp>(op))
     return visitCastLike(op);
   if (isa<CastOp>(op)) {
-    if (Type to = elementTypeOf(node.output()); to != elementTypeOf(node.input(0)))
-      known.try_emplace({node.input(0), to}, node.output());
+    noteCast(op);
     return success();
   }
   SmallVector<Type> before = llvm::map_to_vector(op->getOperands(), [&](Value v) { return originalType(v); });
-  const onnx::OpSchema *schema = node.domain().empty() ? node.schema() : nullptr;
-  std::optional<AutocastClass> autocast = classOf(node);
-  bool isOpen = op->getNumRegions() || llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); });
-  if (schema && autocast && !isOpen)
-    place(node, *schema, *autocast);
-  else
-    restore(op);
-  pinTypeAttributes(node, before);
+  for (OpOperand &operand : op->getOpOperands())
+    if (Type type = assignment.wanted(op, operand.getOperandNumber()))
+      setOperand(operand, type);
+  if (op->getNumRegions())
+    return visitBodies(op);
+  finishNode(Node(op), before);
   return retype(op, before);
 }
 
-std::optional<AutocastClass> CastPlacement::classOf(Node node) {
-  if (auto found = policy.find(node))
-    return found;
-  if (isa<NodeGenericOp>(node.operation()))
-    return std::nullopt;
-  return cast<NodeInterface>(node.operation()).facts().autocast;
-}
-
-Type CastPlacement::originalType(Value value) {
-  auto found = changed.find(value);
-  return found == changed.end() ? elementTypeOf(value) : found->second;
-}
-
-// --- Decisions ---
-
-void CastPlacement::place(Node node, const onnx::OpSchema &schema, AutocastClass autocast) {
-  SmallVector<OperandGroup> groups = operandGroups(node, schema, low);
-  auto isOurs = [&](unsigned i) {
-    Type type = elementTypeOf(node.input(i));
-    return type == f32 || type == low;
-  };
-  // f64 and whatever else the author asked for is left alone.
-  llvm::erase_if(groups, [&](const OperandGroup &group) { return !llvm::all_of(group.operands, isOurs); });
-  if (autocast == AutocastClass::Low &&
-      llvm::any_of(groups, [](const OperandGroup &group) { return group.isComputed && !group.allowsLow; })) {
-    ++refused[node.opType()];
-    autocast = AutocastClass::Fp32;
-  }
-  bool runsLow = false;
-  for (const OperandGroup &group : groups) {
-    if (Type type = typeFor(node, group, autocast))
-      for (unsigned i : group.operands)
-        setOperand(node->getOpOperand(i), type);
-    runsLow |= group.isComputed && elementTypeOf(node.input(group.operands.front())) == low;
-  }
-  if (!runsLow || autocast == AutocastClass::Never)
+// A cast of the author's (or of an earlier run) serves later readers in its block. It goes where its input has come to
+// have its type, or where there is one that does the same.
+void CastPlacement::noteCast(Operation *op) {
+  Value input = op->getOperand(0), result = op->getResult(0);
+  Type to = elementTypeOf(result);
+  if (to != low && to != f32)
     return;
-  ++lowNodes;
-  if (autocast != AutocastClass::Low)
+  Value same;
+  if (to == elementTypeOf(input)) {
+    if (!changed.contains(input))
+      return;
+    same = input;
+  } else {
+    if (input.getParentBlock() != op->getBlock())
+      return;
+    auto [earlier, isFirst] = known.try_emplace({input, to}, result);
+    if (isFirst)
+      return;
+    same = earlier->second;
+    if (isOutput(result) && !isOutput(same)) { // it stays, for its name, and serves the readers of the other
+      op->moveBefore(same.getDefiningOp());
+      same.replaceAllUsesWith(result);
+      perhapsDead.insert(same.getDefiningOp());
+      earlier->second = result;
+      isChanged = true;
+      return;
+    }
+  }
+  if (isOutput(result))
     return;
-  lowProducts.insert(node.operation());
-  if (node.is("Attention") && !node.hasAttr("softmax_precision")) // by default in the type of its inputs
-    node->setAttr("softmax_precision", b.attr("", static_cast<int64_t>(elementTypeToOnnx(f32))).getValue());
+  result.replaceAllUsesWith(same);
+  perhapsDead.insert(op);
+  isChanged = true;
 }
 
-// The type that all operands of the group get; null where they stay as they are.
-Type CastPlacement::typeFor(Node node, const OperandGroup &group, AutocastClass autocast) {
-  Type up = group.allowsF32 ? f32 : Type();
-  if (autocast == AutocastClass::Fp32)
-    return up;
-  if (autocast == AutocastClass::Low && group.isComputed)
-    return low;
-  auto isLow = [&](unsigned i) { return elementTypeOf(node.input(i)) == low; };
-  if (llvm::none_of(group.operands, isLow))
-    return {};
-  bool staysLow = group.allowsLow &&
-                  llvm::all_of(group.operands, [&](unsigned i) { return isLow(i) || yields(node, i, autocast); });
-  return staysLow ? low : up;
-}
-
-// True where an f32 operand does not make its node run in f32: numbers take the type of the tensor that they meet, as
-// in PyTorch. Comparisons must not change their outcome, so there the number must be exact.
-bool CastPlacement::yields(Node node, unsigned operand, AutocastClass autocast) {
-  if (auto number = scalarOf(node.input(operand)))
-    return survives(*number, low, /*exactly=*/autocast == AutocastClass::Never);
-  return isBias(node, operand);
-}
-
-// The bias of a linear layer that was exported as MatMul and Add. PyTorch casts it with the weight, and the layer's
-// result stays low; as an operand of an ordinary Add it would turn every such layer back to f32.
-bool CastPlacement::isBias(Node node, unsigned operand) {
-  if (!node.is("Add") || !lowProducts.contains(node.input(1 - operand).getDefiningOp()))
-    return false;
-  TensorAttr tensor = constantOf(node.input(operand));
-  if (!tensor || llvm::count_if(tensor.getType().getShape(), [](int64_t size) { return size != 1; }) > 1)
-    return false;
-  auto numbers = asDoubles(tensor);
-  return numbers && llvm::all_of(*numbers, [&](double number) {
-           return survives(number, low, /*exactly=*/false) || std::fabs(number) < 1;
-         });
-}
-
-// Nodes that autocast does not look into get what they had: operators of other domains, calls of functions, control
-// flow. A value that a body captures is cast once, outside.
-void CastPlacement::restore(Operation *op) {
-  auto restoreOperands = [&](Operation *reader) {
-    for (OpOperand &operand : reader->getOpOperands())
-      if (auto found = changed.find(operand.get()); found != changed.end())
-        setOperand(operand, found->second);
-  };
-  if (op->getNumRegions())
-    op->walk(restoreOperands);
-  else
-    restoreOperands(op);
-}
-
-// CastLike follows its second input where that changes no number: the first has the type already, or is a number that
-// survives. Elsewhere (positions in a sequence, sums in f32) it becomes a Cast to what it was.
+// The result keeps its type, as that of a Cast does: where the second operand has another now, it becomes one.
 LogicalResult CastPlacement::visitCastLike(Operation *op) {
   Node node(op);
-  Value x = node.input(0), like = node.input(1);
-  if (!x || !like || !changed.contains(like))
+  Value like = node.input(1);
+  if (!like || !changed.contains(like)) {
+    noteCast(op);
     return success();
-  Type to = elementTypeOf(like);
-  std::optional<double> number = scalarOf(x);
-  if (elementTypeOf(x) == to || (number && survives(*number, to, /*exactly=*/false)))
-    return retype(op, {elementTypeOf(x), originalType(like)});
+  }
+  b.before(op);
   Value result = node.output();
-  Value made = b.node("Cast", {x}, b.attr("to", static_cast<int64_t>(elementTypeToOnnx(originalType(like)))));
+  Value made =
+      b.node("Cast", {node.input(0)}, b.attr("to", static_cast<int64_t>(elementTypeToOnnx(originalType(like)))));
   made.setType(result.getType());
   setName(made, nameOf(result));
   made.getDefiningOp()->setAttr("onnx.name", b.rewriter().getStringAttr(node.name()));
   result.replaceAllUsesWith(made);
   types.forget(op);
   op->erase();
-  return visit(made.getDefiningOp());
+  noteCast(made.getDefiningOp());
+  return success();
 }
 
-// Operators whose result has the type of an input unless an attribute says otherwise.
-void CastPlacement::pinTypeAttributes(Node node, ArrayRef<Type> before) {
-  if (!isa<RandomNormalLikeOp, RandomUniformLikeOp, BernoulliOp, EyeLikeOp>(node.operation()) ||
-      node.hasAttr("dtype") || elementTypeOf(node.input(0)) == before[0])
+LogicalResult CastPlacement::visitBodies(Operation *op) {
+  for (Region &body : op->getRegions()) {
+    Block &inner = body.front();
+    // Arguments of If: none. Loop and Scan: as many as operands, in their order.
+    for (auto [argument, operand] : llvm::zip(inner.getArguments(), op->getOperands()))
+      if (Type type = assignment.typeOf(argument); type && type == elementTypeOf(operand))
+        retype(argument, type);
+    if (failed(visitBlock(inner)))
+      return failure();
+    for (OpOperand &operand : inner.getTerminator()->getOpOperands())
+      if (Type type = assignment.wanted(inner.getTerminator(), operand.getOperandNumber()))
+        setOperand(operand, type);
+  }
+  for (Value result : op->getResults())
+    if (Type type = assignment.typeOf(result))
+      retype(result, type);
+  return success();
+}
+
+Type CastPlacement::originalType(Value value) const {
+  auto found = changed.find(value);
+  return found == changed.end() ? elementTypeOf(value) : found->second;
+}
+
+void CastPlacement::finishNode(Node node, ArrayRef<Type> before) {
+  // Results that have the type of an input unless an attribute says otherwise.
+  if (isa<RandomNormalLikeOp, RandomUniformLikeOp, BernoulliOp, EyeLikeOp>(node.operation()) &&
+      !node.hasAttr("dtype") && elementTypeOf(node.input(0)) != before[0])
+    node->setAttr("dtype", b.attr("", static_cast<int64_t>(elementTypeToOnnx(before[0]))).getValue());
+  const Choice *choice = assignment.find(node.operation());
+  if (!choice || assignment.typeOf(choice->side) != low || choice->autocast == AutocastClass::Never)
     return;
-  node->setAttr("dtype", b.attr("", static_cast<int64_t>(elementTypeToOnnx(before[0]))).getValue());
+  ++lowNodes;
+  if (node.is("Attention") && !node.hasAttr("softmax_precision")) // by default in the type of its inputs
+    node->setAttr("softmax_precision", b.attr("", static_cast<int64_t>(elementTypeToOnnx(f32))).getValue());
 }
 
 LogicalResult CastPlacement::retype(Operation *op, ArrayRef<Type> before) {
-  if (ArrayRef<Type>(elementTypes(op->getOperands())) == before)
+  if (llvm::equal(before, op->getOperands(), [](Type type, Value operand) { return type == elementTypeOf(operand); }))
     return success();
   SmallVector<Type> old(op->getResultTypes());
   if (failed(types.infer(op, /*fresh=*/true)))
     return failure();
   for (auto [result, was] : llvm::zip(op->getResults(), old)) {
     Type now = elementTypeOf(result);
-    auto tensor = dyn_cast<TensorType>(was);
-    if (!now || !tensor)
+    if (!now || !isa<TensorType>(was))
       continue;
-    result.setType(withElementType(was, now)); // shapes are what they were, and may have been known better
-    if (now != tensor.getElementType())
-      changed[result] = tensor.getElementType();
+    result.setType(was); // shapes are what they were, and may have been known better
+    retype(result, now);
   }
   return success();
+}
+
+void CastPlacement::retype(Value value, Type element) {
+  Type was = elementTypeOf(value);
+  if (was == element)
+    return;
+  value.setType(withElementType(value.getType(), element));
+  changed[value] = was;
+}
+
+// What the file says about types inside: of all values, and of inputs and outputs of bodies.
+void CastPlacement::forgetDeclaredTypes() {
+  auto forget = [](Region &region, ArrayRef<StringRef> keys) {
+    DictionaryAttr info = graphInfo(region);
+    if (!info)
+      return;
+    DictionaryAttr kept = info;
+    for (StringRef key : keys)
+      kept = withEntry(kept, key, nullptr);
+    if (auto rest = kept.getAs<DictionaryAttr>("rest"); rest && rest.get("value_info"))
+      kept = withEntry(kept, "rest", withEntry(rest, "value_info", nullptr));
+    if (kept != info)
+      setGraphInfo(region, kept);
+  };
+  forget(holder->getRegion(0), {"value_info"});
+  holder->walk([&](Operation *op) {
+    if (op != holder)
+      for (Region &region : op->getRegions())
+        forget(region, {"value_info", "input_protos", "output_protos", "output_types"});
+  });
 }
 
 // --- Casts ---
 
 void CastPlacement::setOperand(OpOperand &operand, Type type) {
-  Value value = operand.get(), made = as(value, type);
+  Value value = operand.get(), made = as(operand, type);
   if (made == value)
     return;
   operand.set(made);
-  if (Operation *op = value.getDefiningOp(); isCast(op) || isa_and_nonnull<ConstantOp>(op))
+  isChanged = true;
+  if (Operation *op = value.getDefiningOp(); isCast(op) || isConstant(op))
     perhapsDead.insert(op);
 }
 
-Value CastPlacement::as(Value value, Type type) {
+Value CastPlacement::as(OpOperand &operand, Type type) {
+  Value value = operand.get();
   if (elementTypeOf(value) == type)
     return value;
-  if (Operation *op = value.getDefiningOp()) {
-    // low -> f32 -> low is the first value.
-    if (isCast(op) && type == low && elementTypeOf(value) == f32 && elementTypeOf(op->getOperand(0)) == low)
-      return op->getOperand(0);
-    // Initializers stay, and are cast: they may be parameters.
-    if (isa<ConstantOp>(op))
-      if (TensorAttr tensor = constantOf(value); tensor && tensor.getType().getNumElements() == 1)
-        return b.constant(convertFloat(tensor, type));
+  // A body must compute what it gives.
+  Operation *reader = operand.getOwner();
+  bool isYield = isa<ReturnOp>(reader) && reader->getBlock() != &block;
+  if (!isYield) {
+    // Low, widened, and wanted low again: the first value.
+    Value root = value;
+    while (isCast(root.getDefiningOp()) && elementTypeOf(root) == f32 &&
+           (elementTypeOf(root.getDefiningOp()->getOperand(0)) == f32 ||
+            elementTypeOf(root.getDefiningOp()->getOperand(0)) == low))
+      root = root.getDefiningOp()->getOperand(0);
+    if (type == low && elementTypeOf(root) == low)
+      return root;
+    if (assignment.saturates(value) && type == low)
+      return b.constant(saturated(constantOf(value), low));
+    // Initializers stay, and are cast: they may be parameters. Numbers are made anew.
+    if (auto number = scalarOf(value); number && cast<TensorType>(value.getType()).hasStaticShape() &&
+                                       cast<TensorType>(value.getType()).getNumElements() == 1) {
+      SmallVector<char> bytes;
+      encode(type, {*number}, bytes);
+      return b.constant(makeTensor(RankedTensorType::get(cast<TensorType>(value.getType()).getShape(), type), bytes));
+    }
+    if (Value found = known.lookup({value, type}))
+      return found;
   }
-  auto found = known.find({value, type});
-  if (found != known.end())
-    return found->second;
+  Operation *place = isYield ? reader : value.getParentBlock()->findAncestorOpInBlock(*reader);
+  b.before(place);
   Value made = insertCast(value, type);
-  known[{value, type}] = made;
+  if (made.getParentBlock() == value.getParentBlock())
+    known[{value, type}] = made;
   return made;
 }
 
@@ -276,8 +269,16 @@ void CastPlacement::keepOutputTypes() {
     if (!kept) {
       std::string name = nameOf(value).str();
       kept = known.lookup({value, found->second});
-      if (!kept || !inserted.contains(kept))
+      if (!kept || !inserted.contains(kept)) {
+        Value own = kept; // the author's, with a name of its own
+        bool isReplaced = own && !isOutput(own);
+        b.before(isReplaced ? own.getDefiningOp() : end);
         kept = insertCast(value, found->second);
+        if (isReplaced) {
+          own.replaceAllUsesWith(kept);
+          perhapsDead.insert(own.getDefiningOp());
+        }
+      }
       setName(value, names.unique(name + "/" + labelOf(elementTypeOf(value)).str()));
       setName(kept, name);
     }
@@ -294,40 +295,9 @@ void CastPlacement::removeDeadOperations() {
     types.forget(op);
     op->erase();
     for (Value operand : operands)
-      if (Operation *from = operand.getDefiningOp(); isCast(from) || isa_and_nonnull<ConstantOp>(from))
+      if (Operation *from = operand.getDefiningOp(); isCast(from) || isConstant(from))
         perhapsDead.insert(from);
   }
-}
-
-// The author's casts to a type that their input has now.
-void CastPlacement::removeEmptyCasts() {
-  Operation *end = block.getTerminator();
-  for (Operation &op : llvm::make_early_inc_range(block)) {
-    if (!isCast(&op) || llvm::none_of(op.getOperands(), [&](Value v) { return changed.contains(v); }))
-      continue;
-    Value from = op.getOperand(0), result = op.getResult(0);
-    if (elementTypeOf(from) != elementTypeOf(result) || llvm::is_contained(result.getUsers(), end))
-      continue;
-    result.replaceAllUsesWith(from);
-    types.forget(&op);
-    op.erase();
-  }
-}
-
-void CastPlacement::warnAboutOpset() {
-  int64_t opset = b.opset(), needed = 0;
-  unsigned nodes = 0;
-  SmallVector<StringRef> operators;
-  for (auto [op, count] : refused)
-    if (int64_t first = firstOpsetAllowing(op, opset, low)) {
-      operators.push_back(op);
-      nodes += count;
-      needed = std::max(needed, first);
-    }
-  if (nodes)
-    graph.emitWarning() << nodes << (nodes == 1 ? " node stays" : " nodes stay") << " in f32: opset " << opset
-                        << " does not define " << llvm::join(operators, ", ") << " for " << labelOf(low)
-                        << "; raise the model's opset to " << needed << " (export it again)";
 }
 
 } // namespace recast::precision

@@ -1,52 +1,47 @@
-// Puts one graph into mixed precision: decides the type of every node from its class, and inserts the casts.
+// Puts one graph or function into mixed precision: inserts the casts that an Assignment asks for.
 #pragma once
 #include "ir/onnx/Builder.h"
-#include "passes/precision/OperandGroups.h"
-#include "passes/precision/Policy.h"
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SetVector.h"
+#include "passes/precision/Assignment.h"
 
 namespace recast::precision {
 
-/// One walk in the graph's order. A node's operands have their new types when it is reached; the node decides what it
-/// reads, casts are inserted before it (one for each value and type), and its results are typed anew. What the graph
-/// takes and gives keeps its type, parameters among it. Bodies of control flow keep computing in f32.
+/// One walk in the graph's order, bodies included. A node's operands have their new types when it is reached; casts are
+/// inserted before it (one for each value and type, in the block of the value), and its results are typed anew. What
+/// the graph takes and gives keeps its type, parameters among it.
 class CastPlacement {
 public:
-  CastPlacement(onnx_ir::GraphOp graph, Policy &policy, mlir::Type low);
+  /// `holder` is the graph or function of `assignment`.
+  CastPlacement(mlir::Operation *holder, const Assignment &assignment, mlir::Type low);
 
   /// Fails only where the ONNX library refuses the types of a result, which it reports at the node.
   mlir::LogicalResult run();
 
+  /// True where the graph is not as it was.
+  bool hasChanged() const { return isChanged || casts || !changed.empty(); }
   unsigned numCasts() const { return casts; }
   unsigned numLow() const { return lowNodes; }
 
 private:
+  mlir::LogicalResult visitBlock(mlir::Block &block);
   mlir::LogicalResult visit(mlir::Operation *op);
   mlir::LogicalResult visitCastLike(mlir::Operation *op);
-  void place(onnx_ir::Node node, const onnx::OpSchema &schema, onnx_ir::AutocastClass autocast);
-  void restore(mlir::Operation *op);
-  void pinTypeAttributes(onnx_ir::Node node, llvm::ArrayRef<mlir::Type> before);
+  mlir::LogicalResult visitBodies(mlir::Operation *op);
+  void noteCast(mlir::Operation *op);
+  void finishNode(onnx_ir::Node node, llvm::ArrayRef<mlir::Type> before);
   mlir::LogicalResult retype(mlir::Operation *op, llvm::ArrayRef<mlir::Type> before);
+  void retype(mlir::Value value, mlir::Type element);
+  void forgetDeclaredTypes();
   void keepOutputTypes();
   void removeDeadOperations();
-  void removeEmptyCasts();
-  void warnAboutOpset();
 
-  std::optional<onnx_ir::AutocastClass> classOf(onnx_ir::Node node);
-  mlir::Type typeFor(onnx_ir::Node node, const OperandGroup &group, onnx_ir::AutocastClass autocast);
-  bool yields(onnx_ir::Node node, unsigned operand, onnx_ir::AutocastClass autocast);
-  bool isBias(onnx_ir::Node node, unsigned operand);
-  mlir::Type originalType(mlir::Value value);
-
+  mlir::Type originalType(mlir::Value value) const;
   void setOperand(mlir::OpOperand &operand, mlir::Type type);
-  mlir::Value as(mlir::Value value, mlir::Type type);
+  mlir::Value as(mlir::OpOperand &operand, mlir::Type type);
   mlir::Value insertCast(mlir::Value value, mlir::Type type);
 
-  onnx_ir::GraphOp graph;
+  mlir::Operation *holder;
   mlir::Block &block;
-  Policy &policy;
+  const Assignment &assignment;
   mlir::Type low, f32;
   onnx_ir::NameScope names;
   onnx_ir::TypeInference types;
@@ -55,10 +50,9 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Type> changed; ///< Element types before the pass, of values that have another now.
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> known; ///< What a value is in another type.
   llvm::DenseSet<mlir::Value> inserted;                                  ///< Casts of this pass.
-  llvm::DenseSet<mlir::Operation *> lowProducts;      ///< Nodes of class low that run in the low type.
-  llvm::SetVector<mlir::Operation *> perhapsDead;     ///< Casts and constants that lost a reader.
-  llvm::MapVector<llvm::StringRef, unsigned> refused; ///< Operators of class low whose schema refuses, and how often.
+  llvm::SetVector<mlir::Operation *> perhapsDead;                        ///< Casts and constants that lost a reader.
   unsigned casts = 0, lowNodes = 0;
+  bool isChanged = false;
 };
 
 } // namespace recast::precision

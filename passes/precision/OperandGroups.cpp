@@ -39,6 +39,7 @@ SmallVector<OperandGroup> operandGroups(Node node, const onnx::OpSchema &schema,
       OperandGroup added;
       added.variable = variable;
       added.isComputed = isBatchNormalization ? i == 0 : isOutput || variable == formals[0].GetTypeStr();
+      added.isResult = isOutput;
       added.allowsLow = allows(formal, low) &&
                         !(isBatchNormalization && schema.SinceVersion() < kBatchNormalizationWithOwnStatisticsType);
       added.allowsF32 = allows(formal, Float32Type::get(low.getContext()));

@@ -11,6 +11,7 @@ struct OperandGroup {
   /// The variable is that of the first input or of an output: the operator computes in this type. Others are side
   /// inputs: scales of Resize, the ratio of Dropout, the mask of Attention, parameters of BatchNormalization.
   bool isComputed = false;
+  bool isResult = false; ///< The variable is that of an output.
   bool allowsLow = false, allowsF32 = false;
 };
 

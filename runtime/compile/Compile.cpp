@@ -112,8 +112,8 @@ Result<std::unique_ptr<Model>> Model::load(const std::string &path) {
   for (BlockArgument argument : graph.getBody().front().getArguments()) {
     InputInfo info = describe(values, argument);
     info.isState = impl->state.contains(info.name);
-    if (info.isState || !defaults || !isa<TensorAttr>(defaults[argument.getArgNumber()]))
-      impl->inputs.push_back(std::move(info));
+    info.hasDefault = !info.isState && defaults && isa<TensorAttr>(defaults[argument.getArgNumber()]);
+    impl->inputs.push_back(std::move(info));
   }
   for (Value output : graph.getBody().front().getTerminator()->getOperands())
     impl->outputs.push_back(nameOf(output).str());

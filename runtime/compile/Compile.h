@@ -21,6 +21,7 @@ struct InputInfo {
   TensorType type;
   std::vector<std::string> symbols; ///< One per dimension.
   bool isState = false;
+  bool hasDefault = false; ///< And is no state: a constant of the plan unless CompileOptions::inputs names it.
 };
 
 /// A loaded model: what a runner must know before it can bind sizes.
@@ -29,8 +30,7 @@ public:
   /// Reads .onnx, .onnxtxt or .mlir; "-" is standard input.
   static Result<std::unique_ptr<Model>> load(const std::string &path);
   ~Model();
-  /// State, and the inputs whose value the caller must give: those that have a default value and are no state are left
-  /// out (naming one in CompileOptions::inputs makes it an input of the plan).
+  /// All graph inputs. Those that are no state and have no default need a value from the caller.
   const std::vector<InputInfo> &inputs() const;
   const std::vector<std::string> &outputs() const;
   /// What loading found odd, and no error.

@@ -72,7 +72,8 @@ std::span<const Entry> trainEntries() {
         {"recast", "window_sum", 1, 1, runBarrier}, // A window of one micro-batch.
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
     };
-    for (std::span<const Entry> part : {optimizerEntries(), scalingEntries(), softmaxGradientEntries(), fp8Entries()})
+    for (std::span<const Entry> part :
+         {optimizerEntries(), scalingEntries(), softmaxGradientEntries(), precisionEntries(), fp8Entries()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

@@ -30,6 +30,8 @@ const HostTensor *findTensor(const TensorMap &tensors, const std::string &name) 
 
 Result<std::unique_ptr<Dataset>> Dataset::open(const DataOptions &options, std::vector<GraphInput> inputs) {
   bool stream = std::filesystem::path(options.path).extension() == ".bin";
+  if (stream) // has tokens and labels, and no names
+    std::erase_if(inputs, [](const GraphInput &input) { return input.isOptional; });
   auto tensors = stream ? readTokens(options.path, inputs) : readTensors(options.path);
   if (!tensors)
     return tensors.status();
@@ -41,6 +43,9 @@ Result<std::unique_ptr<Dataset>> Dataset::create(const DataOptions &options, std
   std::unique_ptr<Dataset> data(new Dataset());
   data->options = options;
   data->origin = origin;
+  std::erase_if(inputs, [&](const GraphInput &input) { return input.isOptional && !findTensor(tensors, input.name); });
+  if (inputs.empty())
+    return Status::error("'" + origin + "' has no tensor for a graph input; it has " + listTensors(tensors));
   std::string missing;
   for (const GraphInput &input : inputs)
     if (!findTensor(tensors, input.name))

@@ -5,10 +5,11 @@
 
 namespace recast {
 
-/// A graph input that data must fill. A dimension that is not fixed is -1.
+/// A graph input that data fills. A dimension that is not fixed is -1.
 struct GraphInput {
   std::string name;
   TensorType type;
+  bool isOptional = false; ///< Has a default value: left out where the data has no tensor of its name.
 };
 
 enum class DataLayout {

@@ -127,6 +127,7 @@ Status Session::openData(std::vector<GraphInput> inputs) {
     data = std::move(*opened);
     return Status::success();
   }
+  std::erase_if(inputs, [](const GraphInput &input) { return input.isOptional; });
   if (!inputs.empty())
     return Status::error("there is no data for the inputs " + listInputs(inputs) +
                          ": pass --data=FILE with tensors of these names");

@@ -24,7 +24,7 @@ struct SessionOptions {
   std::string outputs, metrics, profile;
   int64_t checkpointEvery = 0; ///< Steps; 0: none.
   std::string checkpointDir;
-  bool resume = false; ///< From the latest checkpoint in checkpointDir, if there is one.
+  bool resume = false;        ///< From the latest checkpoint in checkpointDir, if there is one.
   bool findNonFinite = false; ///< Says which node first made a value infinite or NaN, in each step that has one.
   ScheduleOptions schedule;
   bool referenceOnly = false;

@@ -23,7 +23,7 @@ public:
           for (mlir::Diagnostic &note : diagnostic.getNotes())
             llvm::errs() << "  note: " << note.str() << '\n';
         }) {
-    context.printOpOnDiagnostic(false); // The operation may be the whole graph, weights included.
+    context.printOpOnDiagnostic(false); // the text names the node; printing a graph would bury it
   }
 
 private:

@@ -26,5 +26,21 @@ void printOrder(const llvm::json::Object &facts, llvm::raw_ostream &out);
 llvm::json::Object verify(mlir::ModuleOp module);
 /// The last line where there is no finding.
 void printVerified(const llvm::json::Object &facts, llvm::raw_ostream &out);
+/// {"nodes": [{"name", "operator", "type", "class", "rule", "why", "autocast"}], "types": {...}, "classes": {...}}: for
+/// each node its type, and what autocast to `type` (empty: the low type that the file has most of) with `policy` says
+/// about the graph as it stands.
+mlir::FailureOr<llvm::json::Object> explainPrecision(mlir::ModuleOp module, llvm::StringRef type,
+                                                     llvm::StringRef policy);
+void printPrecision(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
+/// {"casts": [{"value", "cast", "from", "to", "bytes", "readers"}], "bytes"}: casts between floating-point types, bytes
+/// read and written, left out where a size is open.
+mlir::FailureOr<llvm::json::Object> explainCasts(mlir::ModuleOp module);
+void printCasts(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
+/// One node, by its name or that of a value that it gives: what explainPrecision says, and its neighbours.
+mlir::FailureOr<llvm::json::Object> explainNode(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef type,
+                                                llvm::StringRef policy);
+void printNode(const llvm::json::Object &facts, llvm::raw_ostream &out);
 
 } // namespace recast::inspect

@@ -19,6 +19,13 @@ cl::opt<bool> verifyRules("verify",
                           cl::desc("Check the rules of mixed precision and accumulation on any training graph"),
                           cl::cat(category));
 cl::opt<bool> trainable("trainable", cl::desc("What would be trained, and why"), cl::cat(category));
+cl::opt<std::string> precision("precision", cl::ValueOptional, cl::value_desc("f16|bf16"), cl::cat(category),
+                               cl::desc("Each node's type, class and rule (default: the low type that the file has)"));
+cl::opt<bool> casts("casts", cl::desc("Each cast: value, types, bytes, what it is for"), cl::cat(category));
+cl::opt<std::string> nodeName("node", cl::desc("One node: operator, origin, types, rule, neighbours"),
+                              cl::value_desc("NAME"), cl::cat(category));
+cl::opt<std::string> policy("policy", cl::desc("As for recast-opt"), cl::value_desc("cuda|cpu|FILE"),
+                            cl::cat(category));
 cl::opt<std::string> loss("loss", cl::desc("Output that is the loss"), cl::value_desc("NAME"), cl::cat(category));
 cl::list<std::string> trainGlobs("train", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
 cl::list<std::string> freezeGlobs("freeze", cl::CommaSeparated, cl::desc("As for recast-opt"), cl::cat(category));
@@ -64,9 +71,14 @@ int main(int argc, char **argv) {
                                "Explains an ONNX model: what it holds, what would be trained, in which order",
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
-  if (order + trainable + verifyRules > 1)
-    return tools::fail(kTool, "--order, --trainable and --verify answer different questions: give one of them",
+  bool explainsPrecision = precision.getNumOccurrences() && nodeName.empty();
+  if (order + trainable + verifyRules + explainsPrecision + casts + !nodeName.empty() > 1)
+    return tools::fail(kTool,
+                       "--order, --trainable, --verify, --precision, --casts and --node answer different "
+                       "questions: give one of them",
                        tools::kUsage);
+  if (!precision.empty() && precision != "f16" && precision != "bf16")
+    return tools::fail(kTool, "--precision=" + precision + ": f16 or bf16 is needed", tools::kUsage);
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
@@ -94,6 +106,18 @@ int main(int argc, char **argv) {
   if (order) {
     auto facts = inspect::explainOrder(*module);
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printOrder);
+  }
+  if (explainsPrecision) {
+    auto facts = inspect::explainPrecision(*module, precision, policy);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printPrecision);
+  }
+  if (casts) {
+    auto facts = inspect::explainCasts(*module);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printCasts);
+  }
+  if (!nodeName.empty()) {
+    auto facts = inspect::explainNode(*module, nodeName, precision, policy);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printNode);
   }
   return write(inspect::summarize(*module), inspect::printSummary);
 }

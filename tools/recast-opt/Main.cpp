@@ -9,6 +9,7 @@
 #include "mlir/Support/Timing.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/Report.h"
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
@@ -48,14 +49,15 @@ Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONN
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
-Flag<std::string> precision("precision", "f32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block or mxfp8",
+Flag<std::string> precision("precision", "f32, tf32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block or mxfp8",
                             "f32");
-Flag<std::string> policy("policy", "YAML rules that go before the preset's", "", cl::value_desc("FILE"));
 Flag<int64_t> fp8History("fp8-history", "Steps that the amax histories of fp8-delayed cover", 1024);
 Flag<std::string> fp8Amax("fp8-amax", "max or most_recent: what of the history sets the scale", "max");
 Flag<int64_t> fp8Margin("fp8-margin", "Powers of two that fp8-delayed stays below the largest number", 0);
 Flag<std::string> fp8NaN("fp8-nan", "propagate or ignore: a NaN in the history keeps the scale, or counts as 0",
                          "propagate");
+Flag<std::string> policy("policy", "cuda or cpu: PyTorch's lists; or a YAML file of rules that go before them", "",
+                         cl::value_desc("cuda|cpu|FILE"));
 Flag<std::string> lossScale("loss-scale", "none, dynamic or a number (default: dynamic for f16, else none)", "");
 Flag<double> scaleInit("loss-scale-init", "Initial scale", 65536);
 Flag<double> scaleGrowth("loss-scale-growth", "Factor after an interval of good steps", 2);
@@ -82,6 +84,7 @@ Flag<std::string> normalize("normalize",
                             "where the loss counts them, else samples)",
                             "");
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
+Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
@@ -169,9 +172,9 @@ std::string readOptions(PipelineOptions &o) {
                                             : Emit::Inference;
   bool isFp8 = precision == "fp8-delayed" || precision == "fp8-current" || precision == "fp8-row" ||
                precision == "fp8-block" || precision == "mxfp8";
-  if (precision != "f32" && precision != "bf16" && precision != "f16" && !isFp8)
+  if (precision != "f32" && precision != "tf32" && precision != "bf16" && precision != "f16" && !isFp8)
     return "--precision=" + precision +
-           ": this version has f32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block and mxfp8";
+           ": this version has f32, tf32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block and mxfp8";
   if (fp8History < 1)
     return "--fp8-history=" + std::to_string(fp8History) + ": a number of steps from 1 on is needed";
   if (fp8Margin < -127 || fp8Margin > 127) // beyond, 2^margin is no float
@@ -234,6 +237,21 @@ int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::P
   return mlir::failed(mlir::verify(module)) ? tools::kFailed : tools::kDone;
 }
 
+// Writes what the passes decided and takes it out of the module.
+llvm::Error writeReport(mlir::ModuleOp module) {
+  llvm::json::Object facts = takeReport(module);
+  if (report.empty())
+    return llvm::Error::success();
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(std::move(facts))) << '\n';
+  auto out = io::OutputFile::create(report);
+  if (!out)
+    return out.takeError();
+  if (auto error = (*out)->write(text))
+    return error;
+  return (*out)->commit();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -264,6 +282,8 @@ int main(int argc, char **argv) {
 
   if (int code = rewrite(*module, options, pipeline))
     return code;
+  if (auto error = writeReport(*module))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);

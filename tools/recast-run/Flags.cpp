@@ -69,8 +69,9 @@ Flags::Flags()
       seed("seed", cl::value_desc("N"), cl::desc("Of --shuffle (default 0)"), cl::cat(category)),
       shuffle("shuffle", cl::desc("A new order of the samples every epoch"), cl::cat(category)),
       dropLast("drop-last", cl::desc("Leave out an epoch's last batch if it is smaller"), cl::cat(category)),
-      findNonFinite("find-nonfinite", cl::cat(category),
-                    cl::desc("In each step that has one, name the node that first made a value infinite or NaN (slow)")),
+      findNonFinite(
+          "find-nonfinite", cl::cat(category),
+          cl::desc("In each step that has one, name the node that first made a value infinite or NaN (slow)")),
       resume("resume", cl::desc("Go on from the latest checkpoint, bit for bit"), cl::cat(category)),
       explainArg("explain", cl::cat(category),
                  cl::desc("Print the plan (every step, its kernel, its buffers) and run nothing")),

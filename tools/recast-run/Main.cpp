@@ -12,13 +12,13 @@ using tools::kDone;
 
 int fail(const std::string &message) { return tools::fail("recast-run", message); }
 
-/// The inputs that data must fill, their sizes bound as far as --dim does.
+/// The inputs that data fills, their sizes bound as far as --dim does.
 std::vector<GraphInput> dataInputs(const Model &model, const std::map<std::string, int64_t> &dims) {
   std::vector<GraphInput> result;
   for (const InputInfo &input : model.inputs()) {
     if (input.isState)
       continue;
-    GraphInput bound{input.name, input.type};
+    GraphInput bound{input.name, input.type, input.hasDefault};
     for (size_t i = 0; i < input.symbols.size() && i < bound.type.dims.size(); ++i)
       if (auto it = dims.find(input.symbols[i]); it != dims.end() && bound.type.dims[i] < 0)
         bound.type.dims[i] = it->second;

@@ -287,6 +287,16 @@ TEST(Train, DropoutMaskIsTheSquaresGenerator) {
   expectEqual(run(op, {rng, shape, scalar(1)}, {{DType::Bool, {2, 8}}})[0], std::vector<double>(16, 0));
 }
 
+TEST(Train, RoundsToTf32) {
+  const double ulp = 0x1p-10, half = ulp / 2; // of numbers in [1, 2)
+  Array x = f32({10}, {1 + half, 1 + ulp + half, 1 + half + 0x1p-23, -(1 + half), 2 - 0x1p-23, 0x1.fffffep+127, -kInf,
+                       0x1p-136, 0x1.8p-136, 0x1p-137});
+  // Ties to even; carries into the exponent, up to infinity; below the normal range the step is 2^-136.
+  expectEqual(run(train("round_tf32"), {x}, {x.type})[0],
+              {1, 1 + 2 * ulp, 1 + ulp, -1, 2, kInf, -kInf, 0x1p-136, 0x1p-135, 0});
+  EXPECT_TRUE(std::isnan(run(train("round_tf32"), {f32({}, {kNaN})}, {{DType::F32, {}}})[0].get(0)));
+}
+
 TEST(Train, ThreadsDoNotChangeResults) {
   int threads = threadCount();
   Array g0 = randomArray(DType::F32, {301, 333}, 3), g1 = randomArray(DType::BF16, {77777}, 4);
