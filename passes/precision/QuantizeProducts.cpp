@@ -109,7 +109,7 @@ private:
     std::string name = nameOf(root).str();
     Type f32 = Float32Type::get(b.context());
     Value scale = s.addState(name + ".fp8_scale", splatTensor(RankedTensorType::get({}, f32), 1));
-    Value amaxHistory = s.addZeros(name + ".amax_history", RankedTensorType::get({history}, f32));
+    Value amaxHistory = s.addFilled(name + ".amax_history", RankedTensorType::get({history}, f32));
     Operation *op = b.node("train.quantize_fp8", {root, scale}, 2, b.attr("to", to));
     Value amax = op->getResult(1);
     setName(amax, s.names.unique(name + ".amax"));
