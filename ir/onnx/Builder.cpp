@@ -168,8 +168,10 @@ Value NodeBuilder::slice(Value x, ArrayRef<int64_t> starts, ArrayRef<int64_t> en
 }
 
 Value NodeBuilder::filled(Value shape, Type elementType, double value) {
-  if (elementType.isBF16() && opset() < 20) // ConstantOfShape takes it since then
-    return node("Expand", {scalar(elementType, value), shape});
+  if (auto dims = constantInts(shape); dims && opset() < 9) // ConstantOfShape exists since then
+    return constant(splatTensor(RankedTensorType::get(*dims, elementType), value));
+  if (elementType.isBF16() && opset() < 20) // ... and takes it since then
+    return cast(filled(shape, builder.getF32Type(), value), elementType);
   TensorAttr tensor = splatTensor(RankedTensorType::get({1}, elementType), value);
   return node("ConstantOfShape", {shape}, builder.getNamedAttr("value", tensor));
 }

@@ -232,7 +232,7 @@ LogicalResult powGrad(RuleContext &c) {
   Value isZero = equalTo(b, dy, 0);
   std::optional<double> constant = c.needs(1) ? std::nullopt : constantScalar(c.x(1), /*splat=*/true);
   if (c.needs(0) && constant == 0)
-    c.add(0, zerosLike(b, x));
+    c.add(0, b.zerosLike(x));
   else if (c.needs(0) && constant)
     c.addReduced(0, powConstant(c, *constant));
   else if (c.needs(0)) {

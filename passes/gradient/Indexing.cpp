@@ -34,7 +34,7 @@ LogicalResult gatherElementsGrad(RuleContext &c) {
   NamedAttribute axis = b.attr("axis", c.node.getInt("axis", 0));
   if (b.opset() >= 16) {
     NamedAttribute add = b.attr("reduction", StringRef("add"));
-    c.add(0, typed(b.node("ScatterElements", {zerosLike(b, c.x()), c.x(1), c.dy()}, {axis, add}), c.x()));
+    c.add(0, typed(b.node("ScatterElements", {b.zerosLike(c.x()), c.x(1), c.dy()}, {axis, add}), c.x()));
     return success();
   }
   c.add(0, scatterFlat(b, c.dy(), b.node("GatherElements", {flatIndices(b, c.x()), c.x(1)}, axis), c.x()));
@@ -48,7 +48,7 @@ LogicalResult gatherNdGrad(RuleContext &c) {
     return success();
   int64_t batch = c.node.getInt("batch_dims", 0);
   if (b.opset() >= 16 && batch == 0) {
-    Value zeros = zerosLike(b, c.x());
+    Value zeros = b.zerosLike(c.x());
     c.add(0, typed(b.node("ScatterND", {zeros, c.x(1), c.dy()}, b.attr("reduction", StringRef("add"))), c.x()));
     return success();
   }
@@ -70,8 +70,7 @@ template <bool isNd> LogicalResult scatterGrad(RuleContext &c) {
     attrs.push_back(b.attr("axis", c.node.getInt("axis", 0)));
   if (c.needs(0)) {
     StringRef scatter = isNd ? "ScatterND" : "ScatterElements";
-    c.add(0,
-          reduction == "add" ? c.dy() : typed(b.node(scatter, {c.dy(), c.x(1), zerosLike(b, c.x(2))}, attrs), c.x()));
+    c.add(0, reduction == "add" ? c.dy() : typed(b.node(scatter, {c.dy(), c.x(1), b.zerosLike(c.x(2))}, attrs), c.x()));
   }
   if (c.needs(2))
     c.add(2, typed(b.node(isNd ? "GatherND" : "GatherElements", {c.dy(), c.x(1)}, attrs), c.x(2)));

@@ -176,7 +176,7 @@ LogicalResult topKGrad(RuleContext &c) {
     return c.refuse("the gradient of TopK needs its output of indices");
   StringRef scatter = c.b.opset() >= 11 ? "ScatterElements" : "Scatter";
   NamedAttribute axis = c.b.attr("axis", c.node.getInt("axis", -1));
-  c.add(0, typed(c.b.node(scatter, {zerosLike(c.b, c.x()), c.y(1), c.dy()}, axis), c.x()));
+  c.add(0, typed(c.b.node(scatter, {c.b.zerosLike(c.x()), c.y(1), c.dy()}, axis), c.x()));
   return success();
 }
 

@@ -75,14 +75,6 @@ Value signOf(NodeBuilder &b, Value x) {
 }
 
 // ConstantOfShape exists since opset 9, and for bf16 since 20.
-Value zeros(NodeBuilder &b, Value shape, Type elementType) {
-  if (b.opset() >= 9 && elementType.isBF16() && b.opset() < 20)
-    return b.cast(b.filled(shape, b.rewriter().getF32Type(), 0), elementType);
-  if (auto dims = constantInts(shape); dims && b.opset() < 9)
-    return b.constant(splatTensor(RankedTensorType::get(*dims, elementType), 0));
-  return b.filled(shape, elementType, 0);
-}
-
 Value dimOf(NodeBuilder &b, Value x, int64_t axis) {
   auto type = rankedType(x);
   if (type && !type.isDynamicDim(axis))

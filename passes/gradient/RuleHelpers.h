@@ -40,11 +40,6 @@ inline mlir::Value unlessZero(onnx_ir::NodeBuilder &b, mlir::Value dy, mlir::Val
 }
 
 mlir::Value signOf(onnx_ir::NodeBuilder &b, mlir::Value x);
-/// Zeros of a shape, also in types and versions for which ConstantOfShape does not exist.
-mlir::Value zeros(onnx_ir::NodeBuilder &b, mlir::Value shape, mlir::Type elementType);
-inline mlir::Value zerosLike(onnx_ir::NodeBuilder &b, mlir::Value x) {
-  return zeros(b, b.shapeOf(x), onnx_ir::elementTypeOf(x));
-}
 
 /// The size of x along `axis`, as i64[1]; a constant where it is static.
 mlir::Value dimOf(onnx_ir::NodeBuilder &b, mlir::Value x, int64_t axis);

@@ -114,7 +114,7 @@ LogicalResult splitGrad(RuleContext &c) {
       dims.push_back(d == axis ? splitSize(c, i, axis) : dimOf(b, c.x(), d));
     if (!dims[axis])
       return c.refuse("the gradient needs the size of output " + Twine(i) + ", which is left out");
-    parts.push_back(zeros(b, joinShape(b, dims), type.getElementType()));
+    parts.push_back(b.filled(joinShape(b, dims), type.getElementType(), 0));
   }
   c.add(0, parts.size() == 1 ? parts.front() : typed(b.concat(parts, axis), c.x()));
   return success();

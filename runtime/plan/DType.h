@@ -189,8 +189,24 @@ template <typename Body> decltype(auto) dispatchFloat8(DType type, Body &&body) 
   }
 }
 
-/// As dispatchFloat, over every numeric type and bool. Precondition: not String, not Undefined, no 8-bit float.
-template <typename Body> decltype(auto) dispatchAny(DType type, Body &&body) {
+/// As dispatchFloat, with the integers of 32 and 64 bits: the types that ONNX's products take.
+template <typename Body> decltype(auto) dispatchProduct(DType type, Body &&body) {
+  switch (type) {
+  case DType::I32:
+    return body.template operator()<int32_t>();
+  case DType::I64:
+    return body.template operator()<int64_t>();
+  case DType::U32:
+    return body.template operator()<uint32_t>();
+  case DType::U64:
+    return body.template operator()<uint64_t>();
+  default:
+    return dispatchFloat(type, body);
+  }
+}
+
+/// The same over the types that ONNX calls numeric. Precondition: one of them, no 8-bit float.
+template <typename Body> decltype(auto) dispatchNumeric(DType type, Body &&body) {
   switch (type) {
   case DType::U8:
     return body.template operator()<uint8_t>();
@@ -200,19 +216,16 @@ template <typename Body> decltype(auto) dispatchAny(DType type, Body &&body) {
     return body.template operator()<uint16_t>();
   case DType::I16:
     return body.template operator()<int16_t>();
-  case DType::I32:
-    return body.template operator()<int32_t>();
-  case DType::I64:
-    return body.template operator()<int64_t>();
-  case DType::U32:
-    return body.template operator()<uint32_t>();
-  case DType::U64:
-    return body.template operator()<uint64_t>();
-  case DType::Bool:
-    return body.template operator()<bool>();
   default:
-    return dispatchFloat(type, body);
+    return dispatchProduct(type, body);
   }
+}
+
+/// The same with bool. Precondition: not String, not Undefined, no 8-bit float.
+template <typename Body> decltype(auto) dispatchAny(DType type, Body &&body) {
+  if (type == DType::Bool)
+    return body.template operator()<bool>();
+  return dispatchNumeric(type, body);
 }
 
 } // namespace recast

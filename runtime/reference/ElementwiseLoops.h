@@ -12,30 +12,6 @@ std::span<const Entry> elementwiseBinaryEntries();
 std::span<const Entry> elementwiseVariadicEntries();
 std::span<const Entry> elementwiseSelectEntries();
 
-/// As dispatchAny without bool: the types that ONNX calls numeric. Precondition: numeric.
-template <typename Body> decltype(auto) dispatchNumeric(DType type, Body &&body) {
-  switch (type) {
-  case DType::U8:
-    return body.template operator()<uint8_t>();
-  case DType::I8:
-    return body.template operator()<int8_t>();
-  case DType::U16:
-    return body.template operator()<uint16_t>();
-  case DType::I16:
-    return body.template operator()<int16_t>();
-  case DType::I32:
-    return body.template operator()<int32_t>();
-  case DType::I64:
-    return body.template operator()<int64_t>();
-  case DType::U32:
-    return body.template operator()<uint32_t>();
-  case DType::U64:
-    return body.template operator()<uint64_t>();
-  default:
-    return dispatchFloat(type, body);
-  }
-}
-
 /// Calls `body.template operator()<T>()` with the unsigned integer of the type's size: for moving bits.
 template <typename Body> decltype(auto) dispatchSize(DType type, Body &&body) {
   switch (byteSize(type)) {

@@ -46,22 +46,6 @@ constexpr bool isProductType(DType type) {
   return isFloat(type) || type == DType::I32 || type == DType::I64 || type == DType::U32 || type == DType::U64;
 }
 
-/// As dispatchFloat. Precondition: isProductType(type).
-template <typename Body> decltype(auto) dispatchProduct(DType type, Body &&body) {
-  switch (type) {
-  case DType::I32:
-    return body.template operator()<int32_t>();
-  case DType::I64:
-    return body.template operator()<int64_t>();
-  case DType::U32:
-    return body.template operator()<uint32_t>();
-  case DType::U64:
-    return body.template operator()<uint64_t>();
-  default:
-    return dispatchFloat(type, body);
-  }
-}
-
 // Einsum: ProductEinsum.cpp.
 Status runEinsum(const StepSpec &spec, const KernelArgs &args);
 std::string refuseEinsum(const StepSpec &spec);
