@@ -14,8 +14,8 @@ COLOURS = ["#0969da", "#cf222e", "#6e7781"]
 
 
 def enter_environment():
-    cache = os.environ.get("RECAST_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recast"
-    folder = Path(cache) / PACKAGE.replace("==", "-")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("RECAST_CACHE") or caches / "recast") / PACKAGE.replace("==", "-")
     if Path(sys.prefix) == folder:
         return
     python, complete = folder / "bin" / "python", folder / ".complete"

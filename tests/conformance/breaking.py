@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import breaking_models
@@ -44,23 +45,17 @@ def same_number(got, want):
 
 
 def same_line(got, want):
-    rest = want.endswith("...")
-    want = want.removesuffix("...").rstrip()
-    if rest:
-        # As many numbers as the excerpt has, and the text up to where it ends.
-        texts = NUMBER.split(want)
-        head, numbers = re.match(r"", got), NUMBER.findall(want)
-        pattern = "(" + NUMBER.pattern + ")"
-        head = re.match(pattern.join(map(re.escape, texts)), got)
-        return head is not None and all(map(same_number, head.groups(), numbers))
-    return (NUMBER.split(got.rstrip()) == NUMBER.split(want)
-            and all(map(same_number, NUMBER.findall(got), NUMBER.findall(want))))
+    texts, numbers = NUMBER.split(want.removesuffix("...").rstrip()), NUMBER.findall(want)
+    pattern = f"({NUMBER.pattern})".join(map(re.escape, texts)) + ("" if want.endswith("...") else r"\s*$")
+    found = re.match(pattern, got)
+    return found is not None and all(map(same_number, found.groups(), numbers))
 
 
 def run_page(test, name):
     """Runs the commands; what each printed, by command."""
     page = (DOCS / f"{name}.md").read_text()
-    environment = {**os.environ, "PATH": f"{test.bin}{os.pathsep}{os.environ['PATH']}"}
+    path = os.pathsep.join([str(test.bin), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "RECAST": str(DOCS.parents[1])}
     for command, excerpt in commands(page):
         done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120,
                               cwd=test.temp, env=environment)
@@ -102,19 +97,22 @@ def no_loss_scale(test):
     loss = {name: run["loss"] for name, run in runs.items()}
     state = kit.load(test.temp / "unscaled.safetensors")
     test.check(unmoved(test, state, initializers(test), ("w1", "w2")), "unscaled: no bit of any parameter changes")
-    test.check(np.array_equal(loss["unscaled"][:4], loss["unscaled"][-4:]), "unscaled: the last epoch's losses are the first's")
+    test.check(np.array_equal(loss["unscaled"][:4], loss["unscaled"][-4:]),
+               "unscaled: the last epoch's losses are the first's")
     for parameter in ("w1", "w2"):
         test.check((runs["unscaled"][f"grad_underflow.{parameter}"] == 1).all()
                    and (runs["unscaled"][f"grad_amax.{parameter}"] == 0).all(),
                    f"unscaled: the whole gradient of {parameter} vanishes, at every step")
     ends = {name: values[-4:].mean() for name, values in loss.items()}  # an epoch has 4 batches
-    test.check(ends["f32"] < 0.1 * loss["f32"][:4].mean(), f"f32: the loss falls to {ends['f32']:.3g}")
+    test.check(ends["f32"] < 0.2 * loss["f32"][:4].mean(), f"f32: the loss falls to {ends['f32']:.3g}")
     test.close("dynamic: the loss of the last epoch is that of f32", ends["dynamic"], ends["f32"], NUMBERS_DIFFER)
     scale, small = runs["dynamic"]["loss_scale"], runs["dynamic"]["grad_underflow.w1"]
-    test.check(small[20] > 0.9, f"dynamic: at a scale of {scale[20]:g}, {small[20]:.0%} of w1's gradient has lost digits")
+    test.check(scale[9] == 65536 and small[9] > 0.99,
+               f"dynamic: at a scale of {scale[9]:g}, {small[9]:.0%} of w1's gradient underflows")
     test.check(small[-1] < 0.1, f"dynamic: at a scale of {scale[-1]:g} {small[-1]:.1%}")
     return [panel("loss", loss, log=True),
-            panel("share of w1's gradient that underflows", {n: runs[n]["grad_underflow.w1"] for n in ("unscaled", "dynamic")})]
+            panel("share of w1's gradient that underflows",
+                  {n: runs[n]["grad_underflow.w1"] for n in ("unscaled", "dynamic")})]
 
 
 def clip_before_unscale(test):
@@ -129,14 +127,15 @@ def clip_before_unscale(test):
         [initializers(test, "clip-first.onnx")[n].ravel() for n in parameters]))
     reach = (rate * bound / runs["clip-first"]["loss_scale"]).sum() + rounding
     test.check(moved["clip-first"] <= reach * (1 + 1e-5),
-               f"clip-first: all parameters move by {moved['clip-first']:.3g} together, as far as the scales let them, {reach:.3g}")
+               f"clip-first: all parameters together move by {moved['clip-first']:.3g}; the scales allow {reach:.3g}")
     test.check(moved["clip-last"] > 1000 * moved["clip-first"], f"clip-last: they move by {moved['clip-last']:.3g}")
     ends = {name: run["loss"][-20:].mean() for name, run in runs.items()}
     test.check(ends["clip-last"] < ends["clip-first"] / 4,
-               f"the last 20 losses are {ends['clip-last']:.3g} on average, and {ends['clip-first']:.3g} with the clip first")
+               f"the last 20 losses: {ends['clip-last']:.3g} on average, {ends['clip-first']:.3g} with the clip first")
     scale = runs["clip-first"]["loss_scale"]
     return [panel("loss", {n: r["loss"] for n, r in runs.items()}),
-            panel("bound on the true gradient's norm", {"clip-last": np.full(len(scale), bound), "clip-first": bound / scale}, log=True)]
+            panel("bound on the true gradient's norm",
+                  {"clip-last": np.full(len(scale), bound), "clip-first": bound / scale}, log=True)]
 
 
 def scale_too_large(test):
@@ -151,24 +150,28 @@ def scale_too_large(test):
         good %= interval
     test.check(np.array_equal(scale, expected), "the scale of every step follows from the skips before it, exactly")
     step, state = test.temp / "step.onnx", test.temp / "skipped.safetensors"
-    test.tool("recast-run", step, "--data=data.safetensors", "--batch-size=64", f"--steps={recovered}", f"--state-out={state}")
+    test.tool("recast-run", step, "--data=data.safetensors", "--batch-size=64", f"--steps={recovered}",
+              f"--state-out={state}")
     after, start = kit.load(state), initializers(test)
     test.check(unmoved(test, after, start, ("w1", "b1", "w2")) and after["step"] == 0,
                "after them no bit of a parameter has changed, and no step is counted")
     later = skipped[recovered + 10:]
-    test.check(0 < later.sum() < 0.1 * len(later), f"later {later.sum()} of {len(later)} steps are skipped, as the scale probes")
-    test.check(run["loss"][-16:].mean() < 0.5 * run["loss"][:16].mean(), "the loss of the last epoch is under half of the first's")
-    return [panel("loss scale (dots: skipped)", {"scale": scale, "skipped": np.where(skipped, scale, np.nan)}, log=True),
+    test.check(0 < later.sum() < 0.1 * len(later),
+               f"later {later.sum()} of {len(later)} steps are skipped, as the scale probes")
+    test.check(run["loss"][-16:].mean() < 0.5 * run["loss"][:16].mean(),
+               "the loss of the last epoch is under half of the first's")
+    return [panel("loss scale", {"scale": scale, "skipped": np.where(skipped, scale, np.nan)}, log=True),
             panel("loss", {"loss": run["loss"]})]
 
 
 def class_shares(test, state):
-    """(mean loss over all labels that count, share of samples taken for class 0) in double."""
+    """Over all labels that count, in double: (mean loss, share taken for class 0, share that is class 0)."""
     data = kit.load(test.temp / "data.safetensors")
     logits = data["x"].astype(np.float64) @ state["w"] + state["b"]
     kept = data["label"] >= 0
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return -logs[kept, data["label"][kept]].mean(), (logits[kept].argmax(axis=1) == 0).mean(), (data["label"][kept] == 0).mean()
+    label = data["label"][kept]
+    return -logs[kept, label].mean(), (logits[kept].argmax(axis=1) == 0).mean(), (label == 0).mean()
 
 
 def mean_of_means(test):
@@ -182,9 +185,40 @@ def mean_of_means(test):
                f"over all labels the trained loss is {ends['means'][0]:.3g} for {ends['tokens'][0]:.3g}")
     true = ends["tokens"][2]
     test.check(ends["means"][1] > true + 0.1 and abs(ends["tokens"][1] - true) < 0.1,
-               f"class 0 is {true:.0%} of the labels; tokens finds {ends['tokens'][1]:.0%}, means {ends['means'][1]:.0%}")
+               f"class 0: {true:.0%} of the labels, {ends['tokens'][1]:.0%} to tokens, {ends['means'][1]:.0%} to means")
     return [panel("loss as reported", {n: r["loss"] for n, r in runs.items()}),
             panel("norm of the gradient", {n: r["grad_norm"] for n, r in runs.items()})]
+
+
+def stale_fp8_scale(test):
+    runs = {name: metrics(test, name) for name in ("healthy", "large", "small")}
+    outputs = {name: kit.load(test.temp / f"{name}.outputs") for name in runs}
+    scales = [name for name in outputs["healthy"] if name.endswith(".fp8_scale.next")]
+    test.check(len(scales) == 3 and not any(r["found_inf"].any() for r in runs.values()),
+               f"{len(scales)} tensors have a scale, and no step is skipped")
+    loss = {name: run["loss"] for name, run in runs.items()}
+    target = kit.load(test.temp / "data.safetensors")["target"].astype(np.float64).reshape(-1, 64, 16)
+    zero = (target**2).mean(axis=(1, 2))
+    history = 8
+    for name, stale in (("large", history), ("small", 1)):
+        # A millionth of the signal is left, or less: 1e-5 of the loss, and the rounding of f32.
+        test.close(f"{name}: the losses of the first {stale} are those of the answer 0", loss[name][:stale],
+                   zero[:stale], 1e-5)
+        ratios = [outputs[name][s].ravel() / outputs["healthy"][s].ravel() for s in scales]
+        # The new scale of a step is the output of that step; the last stale step gives a right one.
+        wrong = [np.abs(np.log2(r)) > 10 for r in ratios]
+        test.check(all(w[:stale - 1].all() and not w[stale:].any() for w in wrong),
+                   f"{name}: scales are wrong for {stale} steps")
+    test.check(loss["healthy"][:history].max() < 0.5 * zero.min(),
+               f"healthy: the loss begins at {loss['healthy'][0]:.3g}")
+    epoch = 16
+    for name in ("large", "small"):
+        # As fp8 against f32 in fp8_training.py; the stale steps are lost.
+        test.close(f"{name}: the last epoch's loss is the healthy run's", loss[name][-epoch:].mean(),
+                   loss["healthy"][-epoch:].mean(), 0.05)
+    first = next(s for s in scales if s.startswith("h1"))
+    return [panel("loss", loss, log=True),
+            panel("scale of h1", {n: o[first].ravel() for n, o in outputs.items()}, log=True)]
 
 
 def bf16_weights(test):
@@ -195,14 +229,16 @@ def bf16_weights(test):
     gradients = x.transpose(0, 2, 1) @ (x @ weights - target) * (2 / 512)
     size, longest = np.abs(weights), 0.02 * np.abs(gradients).max()
     test.check(size.min() >= 1 and size.max() < 2 and longest < 2.0**-8,
-               f"the longest update, {longest:.3g}, is under half of the distance to the next bf16 number, {2.0**-8:.3g}")
+               f"the longest update, {longest:.3g}, is under half of the way to the next bf16 number, {2.0**-8:.3g}")
     test.check(unmoved(test, state, start, ["w"]), "bf16: no bit of the weights changes")
     epoch = 16
     loss = {name: run["loss"] for name, run in runs.items()}
-    test.check(np.array_equal(loss["bf16"][:epoch], loss["bf16"][-epoch:]), "bf16: the last epoch's losses are the first's")
+    test.check(np.array_equal(loss["bf16"][:epoch], loss["bf16"][-epoch:]),
+               "bf16: the last epoch's losses are the first's")
     test.check(loss["masters"][-epoch:].mean() < 0.2 * loss["masters"][:epoch].mean(),
                f"masters: the loss falls from {loss['masters'][0]:.3g} to {loss['masters'][-1]:.3g}")
-    test.check(loss["masters"][0] == loss["bf16"][0], "both begin at the same loss: the masters start as the bf16 weights")
+    test.check(loss["masters"][0] == loss["bf16"][0],
+               "both begin at the same loss: the masters start as the bf16 weights")
     return [panel("loss", loss, log=True)]
 
 
@@ -213,7 +249,8 @@ def batch_norm(test):
     test.check(ends["eight"] > 3 * ends["one"],
                f"the last epoch's loss is {ends['eight']:.3g} for {ends['one']:.3g}")
     state = test.temp / "first.safetensors"
-    test.tool("recast-run", "eight.onnx", "--data=data.safetensors", "--batch-size=8", "--steps=1", f"--state-out={state}")
+    test.tool("recast-run", "eight.onnx", "--data=data.safetensors", "--batch-size=8", "--steps=1",
+              f"--state-out={state}")
     x, start = kit.load(test.temp / "data.safetensors")["x"], initializers(test)
     mean = start["mean"].astype(np.float64)
     for i in range(8):  # ONNX's default momentum of 0.9 is kept
@@ -224,7 +261,7 @@ def batch_norm(test):
 
 EXPERIMENTS = {"1-no-loss-scale": no_loss_scale, "2-clip-before-unscale": clip_before_unscale,
                "3-scale-too-large": scale_too_large, "4-mean-of-means": mean_of_means,
-               "6-bf16-weights": bf16_weights, "7-batch-norm": batch_norm}
+               "5-stale-fp8-scale": stale_fp8_scale, "6-bf16-weights": bf16_weights, "7-batch-norm": batch_norm}
 
 
 def main():

@@ -93,7 +93,8 @@ def scale_too_large(folder):
           h = Relu(b)
           y = MatMul(h, w2)
           loss = SoftmaxCrossEntropyLoss(y, label)
-        }""", {"w1": normal(rng, 16, 32, size=0.25), "b1": np.zeros(32, np.float32), "w2": normal(rng, 32, 4, size=0.2)})
+        }""", {"w1": normal(rng, 16, 32, size=0.25), "b1": np.zeros(32, np.float32),
+               "w2": normal(rng, 32, 4, size=0.2)})
     x = normal(rng, 1024, 16)
     kit.save(folder / "data.safetensors", {"x": x, "label": np.argmax(x @ normal(rng, 16, 4), axis=1)})
 
@@ -114,8 +115,7 @@ def mean_of_means(folder):
 
 
 def stale_fp8_scale(folder):
-    """Three layers, the middle one in fp8, and a state in which another run left histories a million times too large
-    (`large`) or too small (`small`) with the scales that follow from them."""
+    """Three layers, the middle one in fp8."""
     rng = np.random.default_rng(5)
     write_model(folder, """step (float[64,32] x, float[64,16] target) => (float loss)
         <float[32,64] w1, float[64,64] w2, float[64,16] w3> {
@@ -181,7 +181,8 @@ def batch_norm(folder):
         }""", {"w1": normal(rng, 8, 16, size=8**-0.5), "gain": np.ones(16, np.float32),
                "bias": np.zeros(16, np.float32), "mean": np.zeros(16, np.float32),
                "variance": np.ones(16, np.float32), "w2": normal(rng, 16, 1, size=0.25)})
-    level = np.repeat(normal(rng, 400, 1), 8, axis=0)
+    spread = rng.permuted(np.tile(np.linspace(-2, 2, 8), (50, 1)), axis=1).reshape(400, 1)
+    level = np.repeat(spread.astype(np.float32) + normal(rng, 400, 1, size=0.1), 8, axis=0)
     x = level + normal(rng, 3200, 8, size=0.3)
     kit.save(folder / "data.safetensors", {"x": x, "target": np.tanh(level)})
 
