@@ -15,9 +15,9 @@ def main():
     state = load_file(sys.argv[1])
     for name in state:
         if name.endswith(".amax_history"):
-            state[name] = state[name] * factor
+            state[name] *= factor
         elif name.endswith(".fp8_scale"):
-            state[name] = state[name] / factor
+            state[name] /= factor
     save_file(state, sys.argv[3])
 
 
