@@ -31,6 +31,7 @@ private:
   Value countLabels(Node loss);
   std::optional<double> constantFactor(Node node, unsigned &tensor) const;
   bool isDivisor(Value value) const;
+  Operation *findOwnCount(Value term) const;
 
   step::StepGraph s;
   int64_t count;
@@ -72,6 +73,27 @@ bool Normalization::isDivisor(Value value) const {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   return ofBatch.contains(value) && !ofParameters.contains(value) && type && type.hasStaticShape() &&
          type.getNumElements() == 1;
+}
+
+/// The node of one of the loss's terms that divides by a count of its own, if there is one.
+Operation *Normalization::findOwnCount(Value term) const {
+  Operation *op = term.getDefiningOp();
+  if (!op || !ofBatch.contains(term))
+    return nullptr;
+  Node node(op);
+  if (node.is("SoftmaxCrossEntropyLoss") || node.is("NegativeLogLikelihoodLoss"))
+    return node.getString("reduction", "mean") == "mean" && (node.hasAttr("ignore_index") || node.input(2)) ? op
+                                                                                                            : nullptr;
+  if (node.is("Div") && isDivisor(node.input(1)))
+    return op;
+  constexpr llvm::StringLiteral linear[] = {"Identity",  "Cast", "Squeeze", "Unsqueeze", "Reshape", "Neg",
+                                            "ReduceSum", "Add",  "Sub",     "Sum",       "Mul",     "Div"};
+  if (llvm::none_of(linear, [&](StringRef type) { return node.is(type); }))
+    return nullptr;
+  for (Value operand : op->getOperands())
+    if (Operation *found = findOwnCount(operand))
+      return found;
+  return nullptr;
 }
 
 /// The node that gives the term, for this term alone: a copy where others read it too.
@@ -248,8 +270,9 @@ LogicalResult Normalization::run(StringRef lossName, const gradient::TrainableOp
     if (output.get() == loss)
       output.set(root);
   if (by == "micro-batches") {
+    if (Operation *divides = findOwnCount(loss))
+      meanOfMeans = Node(divides).describe();
     average(term);
-    meanOfMeans = loss.getDefiningOp() ? Node(loss.getDefiningOp()).describe() : "";
   } else {
     visit(term, 1);
   }
@@ -258,8 +281,8 @@ LogicalResult Normalization::run(StringRef lossName, const gradient::TrainableOp
   if (by == "tokens" && !tokens)
     return s.graph.emitError() << "--normalize=tokens: the loss '" << name << "' counts nothing: it has neither an "
                                << "ignore_index nor a divisor that depends on the data; use --normalize=samples";
-  if (!meanOfMeans.empty() && by == "samples")
-    s.graph.emitWarning() << "--normalize=samples: node " << meanOfMeans << " divides by its own count in each "
+  if (!meanOfMeans.empty())
+    s.graph.emitWarning() << "--normalize=" << by << ": node " << meanOfMeans << " divides by its own count in each "
                           << "micro-batch; the mean of these means is not the mean over the step wherever the counts "
                           << "differ; --normalize=tokens is exact";
   s.info.loss = s.info.objective = name;

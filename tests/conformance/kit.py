@@ -31,14 +31,17 @@ LEARNING_RATE = 1e-3
 class Test:
     """One script's run: where things are, a temporary folder, and the verdict so far."""
 
-    def __init__(self, description, subject=None):
-        """`subject` is the metavariable of the positional argument: a path, or a path below the corpus."""
+    def __init__(self, description, subject=None, flags=()):
+        """`subject` is the metavariable of the positional argument: a path, or a path below the corpus. `flags` are
+        pairs of a flag and its help, whose values are in `options`."""
         parser = argparse.ArgumentParser(description=description.splitlines()[0])
         parser.add_argument("--bin", type=Path, required=True, help="folder of recast-opt, recast-inspect, recast-run")
         parser.add_argument("--corpus", type=Path, required=True)
         if subject:
             parser.add_argument("subject", metavar=subject, help="a path, absolute or below the corpus")
-        options = parser.parse_args()
+        for flag, meaning in flags:
+            parser.add_argument(flag, help=meaning)
+        self.options = options = parser.parse_args()
         self.bin, self.corpus = options.bin.resolve(), options.corpus.resolve()
         self.subject = self.corpus / options.subject if subject else None
         self.failures = 0
