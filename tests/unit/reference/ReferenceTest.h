@@ -7,6 +7,11 @@
 
 namespace recast::reference::test {
 
+/// As dispatchAny, 8-bit floats too.
+template <typename Body> decltype(auto) dispatchEvery(DType type, Body &&body) {
+  return isFloat8(type) ? dispatchFloat8(type, body) : dispatchAny(type, body);
+}
+
 /// A dense tensor that owns its elements; values go in and out as double.
 struct Array {
   TensorType type;
@@ -22,16 +27,16 @@ struct Array {
   }
 
   void set(size_t i, double value) {
-    dispatchAny(type.dtype, [&]<typename T>() {
+    dispatchEvery(type.dtype, [&]<typename T>() {
       T element = static_cast<T>(value);
       std::memcpy(bytes.data() + i * sizeof(T), &element, sizeof(T));
     });
   }
   double get(size_t i) const {
-    return dispatchAny(type.dtype, [&]<typename T>() {
+    return dispatchEvery(type.dtype, [&]<typename T>() {
       T element;
       std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-      return static_cast<double>(element);
+      return static_cast<double>(static_cast<std::conditional_t<std::is_arithmetic_v<T>, T, float>>(element));
     });
   }
   std::vector<double> values() const {

@@ -13,7 +13,7 @@ constexpr int64_t kOpsets[] = {8, 12, 13, 18, 21};
 
 std::vector<Case> allCases() {
   std::vector<Case> all;
-  for (const std::vector<Case> &part : {gradientCases(), stepCases(), optimizerCases()})
+  for (const std::vector<Case> &part : {gradientCases(), stepCases(), optimizerCases(), precisionCases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -272,4 +272,52 @@ std::vector<Case> optimizerCases() {
   return cases;
 }
 
+std::vector<Case> precisionCases() {
+  constexpr int64_t kE4M3 = 17, kE5M2 = 19, kFloat = 1, kSince = 19;
+  std::vector<Case> cases = {
+      // Ties to even at 2^-11 of the first digit, both ways; what rounds up to a power of two; no numbers.
+      {"round_tf32",
+       {fixed({8}, {1 + 0x1p-11, 1 + 0x1p-10 + 0x1p-11, 2 - 0x1p-12, -3.14159, 0, kInf, -kInf, kNaN})},
+       1,
+       {},
+       9,
+       {DType::F32}},
+      {"round_tf32", {tensor({3, 5})}, 1, {}, 9, {DType::F32}},
+  };
+  for (int64_t to : {kE4M3, kE5M2}) {
+    // Beyond the largest number, below the smallest, and infinite.
+    for (double scale : {1.0, 300.0, 1e6})
+      cases.push_back({"quantize_fp8",
+                       {fixed({6}, {0.3, -1, 1e-7, 0, 0.9, -0.01}), f32(scale)},
+                       2,
+                       {{"to", to}},
+                       kSince,
+                       {DType::F32, DType::BF16}});
+    cases.push_back({"quantize_fp8", {fixed({4}, {kInf, -kInf, 2, 1}), f32(1)}, 2, {{"to", to}}, kSince, {DType::F32}});
+    for (const char *rule : {"exact", "pow2", "mx_floor"})
+      for (const Ints &tile : {Ints{0, 0}, Ints{1, 4}, Ints{2, 4}, Ints{1, 0}})
+        cases.push_back({"quantize_fp8_tiles",
+                         {tensor({3, 10})},
+                         2,
+                         {{"to", to}, {"tile", tile}, {"rule", std::string(rule)}, {"scale_type", kFloat}},
+                         kSince,
+                         {DType::F32, DType::BF16}});
+    DType q = to == kE4M3 ? DType::F8E4M3FN : DType::F8E5M2;
+    cases.push_back(
+        {"dequantize_fp8", {{{3, 10}, q}, {{3, 3}, DType::F32, 0.5, 2}}, 1, {{"tile", Ints{1, 4}}}, kSince, {}});
+    for (const char *algorithm : {"max", "most_recent"})
+      for (const char *nan : {"propagate", "ignore"})
+        for (double amax : {0.0, 3.0, kInf, kNaN})
+          for (bool skip : {false, true})
+            cases.push_back(
+                {"update_amax",
+                 {flag(skip), {{4}, DType::F32, 0, 0, {0, 1, kNaN, 2}}, f32(8), f32(amax)},
+                 2,
+                 {{"to", to}, {"algorithm", std::string(algorithm)}, {"margin", int64_t(1)}, {"nan", std::string(nan)}},
+                 kSince,
+                 {}});
+  }
+  return cases;
+}
+
 } // namespace recast::train::test

@@ -37,6 +37,7 @@ struct Case {
 std::vector<Case> gradientCases();
 std::vector<Case> stepCases();
 std::vector<Case> optimizerCases();
+std::vector<Case> precisionCases();
 
 /// The operands' values, in order; equal for equal seeds.
 std::vector<Array> makeOperands(const Case &c, DType type, uint64_t seed);
