@@ -61,6 +61,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   optimizer.momentum = o.momentum;
   optimizer.nesterov = o.nesterov;
   optimizer.noDecay.assign(o.noDecay.begin(), o.noDecay.end());
+  optimizer.adamForm = o.adamForm;
   passes.addPass(createInsertOptimizer(optimizer));
   if (isDynamic) {
     UpdateLossScaleOptions update;
@@ -77,11 +78,17 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
 } // namespace
 
 void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
+  if (o.emit != Emit::Forward) {
+    passes.addPass(createReadOrtTraining());
+    passes.addPass(createExpandPreviewTraining());
+  }
   if (!o.dims.empty()) {
     BindDimensionsOptions dims;
     dims.dims.assign(o.dims.begin(), o.dims.end());
     passes.addPass(createBindDimensions(dims));
   }
+  if (o.isStep)
+    return;
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {
     PrepareTrainingOptions prepare;
     prepare.loss = o.loss;

@@ -12,6 +12,7 @@ enum class Emit { Step, Gradient, Forward, Inference };
 /// The options of recast-opt that shape the graph; names and meanings are those of the tool's contract.
 struct PipelineOptions {
   Emit emit = Emit::Step;
+  bool isStep = false; ///< The model is a training step already: it is brought into form, and nothing is added.
   std::string loss;
   std::vector<std::string> train, freeze, dims, paddingIndex;
   std::string dtype; ///< Empty: as in the model.
@@ -23,6 +24,7 @@ struct PipelineOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0, momentum = 0;
   bool nesterov = false;
   std::vector<std::string> noDecay;
+  std::string adamForm = "pytorch"; ///< As insert-optimizer's option.
   double clipNorm = 0, clipValue = 0;
   std::vector<std::string> monitor; ///< Groups of parameters whose gradients are measured.
   int64_t accumulate = 1; ///< Micro-batches a step.

@@ -10,6 +10,8 @@ namespace recast::io {
 struct LoadOptions {
   /// Operators and opsets that the ONNX library does not know are kept as generic nodes instead of being refused.
   bool allowUnknown = false;
+  /// A model with training_info becomes the step that it describes (TrainingInfo.h); otherwise it is kept.
+  bool joinTraining = false;
 };
 
 /// Registers the dialects that models need.

@@ -1,5 +1,6 @@
 #include "ir/io/Save.h"
 #include "ir/io/Export.h"
+#include "ir/io/TrainingInfo.h"
 #include "ir/io/WireFormat.h"
 #include "onnx/defs/printer.h"
 #include "llvm/ADT/StringSet.h"
@@ -103,8 +104,8 @@ Error saveText(mlir::ModuleOp module, const std::string &path) {
   return writeWhole(text + "\n", path);
 }
 
-Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath,
-                const MappedFile *source) {
+Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath, const MappedFile *source,
+                bool asTrainingInfo) {
   if (StringRef(path).ends_with(".mlir"))
     return saveText(module, path);
   bool isText = StringRef(path).ends_with(".onnxtxt");
@@ -114,6 +115,8 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   if (isText) {
     for (auto [bytes, holder] : zip(exported->tensors, exported->holders))
       holder->set_raw_data(bytes.data(), bytes.size());
+    if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+      return error;
     std::ostringstream stream;
     stream << exported->proto;
     return writeWhole(stream.str() + "\n", path);
@@ -131,6 +134,8 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
       return error;
     exported->tensors.clear();
   }
+  if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+    return error;
   std::string skeleton;
   if (!exported->proto.SerializeToString(&skeleton))
     return createStringError(path + ": not written, the graph without its weights exceeds 2 GiB");

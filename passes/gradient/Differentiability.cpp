@@ -1,5 +1,6 @@
 #include "passes/gradient/Differentiability.h"
 #include "ir/onnx/TensorData.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Regex.h"
 #include <cstring>
 
@@ -194,6 +195,9 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
       }
     return found;
   };
+  llvm::StringSet<> named;
+  for (StringRef name : stringsIn(graph->getAttrDictionary(), kParameters))
+    named.insert(name);
   std::vector<Choice> choices;
   auto consider = [&](Value value, bool isInput) {
     StringRef name = nameOf(value);
@@ -204,7 +208,10 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
     if (isInput && !wanted)
       return;
     Choice choice{value, false, ""};
-    if (options.train.empty())
+    if (options.train.empty() && !named.empty())
+      choice = {value, named.contains(name),
+                named.contains(name) ? "has a gradient in the file" : "has none in the file"};
+    else if (options.train.empty())
       choice = judge(value, influencing.contains(value));
     else if (wanted)
       choice = {value, true, "named by --train=" + *wanted};

@@ -2,6 +2,7 @@
 #include "passes/Passes.h"
 #include "passes/gradient/Differentiability.h"
 #include "passes/step/StepInfo.h"
+#include <map>
 
 namespace recast {
 #define GEN_PASS_DEF_INSERTOPTIMIZER
@@ -21,6 +22,7 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       s.graph.emitError() << "--optimizer=" << optimizer << ": this version has adamw, adam and sgd";
       return signalPassFailure();
     }
+    scalarsByDecay.clear();
     MLIRContext *context = &getContext();
     Type f64 = Float64Type::get(context), i64 = IntegerType::get(context, 64);
     Value skip = s.find(s.info.skip);
@@ -53,6 +55,39 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
     s.finish();
   }
 
+  struct AdamScalars {
+    Value step, lr, eps, decay;
+  };
+
+  // PyTorch divides by sqrt(v / c) + eps, c = 1 - beta2^step, after the decay by lr * decay. The update of the library
+  // transformers (and of ONNX Runtime's adam_mode 1) divides by (sqrt(v) + eps) / sqrt(c), and decays after that:
+  //   p' = (p - lr * m / (...)) * (1 - lr * decay).
+  // PyTorch's formula gives this with eps / sqrt(c), lr * (1 - lr * decay) and decay / (1 - lr * decay). Without
+  // correction c is 1, as it is after very many steps.
+  AdamScalars adamScalars(step::StepGraph &s, Value step, Value lr, double decay) {
+    Type f64 = Float64Type::get(&getContext());
+    auto number = [&](double value) { return s.b.scalar(f64, value); };
+    auto [known, isNew] = scalarsByDecay.try_emplace(decay);
+    AdamScalars &scalars = known->second;
+    if (!isNew)
+      return scalars;
+    scalars = {step, lr, number(eps), number(decay)};
+    if (adamForm == "pytorch")
+      return scalars;
+    if (adamForm == "transformers") {
+      Value remaining = s.b.node("Pow", {number(beta2), s.b.cast(step, f64)});
+      scalars.eps = s.b.div(scalars.eps, s.b.node("Sqrt", {s.b.sub(number(1), remaining)}));
+    } else {
+      scalars.step = s.b.intScalar(std::numeric_limits<int64_t>::max());
+    }
+    if (decay != 0) {
+      Value kept = s.b.sub(number(1), s.b.mul(lr, number(decay)));
+      scalars.lr = s.b.mul(lr, kept);
+      scalars.decay = s.b.div(scalars.decay, kept);
+    }
+    return scalars;
+  }
+
   void updateParameter(step::StepGraph &s, Value parameter, Value gradient, Value skip, Value step, Value lr,
                        double decay) {
     Type f64 = Float64Type::get(&getContext());
@@ -71,14 +106,17 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       return;
     }
     Value first = zeros("exp_avg"), second = zeros("exp_avg_sq");
-    Operation *op = s.b.node(
-        "train." + optimizer,
-        {skip, parameter, gradient, first, second, step, lr, number(beta1), number(beta2), number(eps), number(decay)},
-        3);
+    AdamScalars scalars = adamScalars(s, step, lr, decay);
+    Operation *op = s.b.node("train." + optimizer,
+                             {skip, parameter, gradient, first, second, scalars.step, scalars.lr, number(beta1),
+                              number(beta2), scalars.eps, scalars.decay},
+                             3);
     s.update(parameter, op->getResult(0));
     s.update(first, op->getResult(1));
     s.update(second, op->getResult(2));
   }
+
+  std::map<double, AdamScalars> scalarsByDecay;
 };
 
 } // namespace

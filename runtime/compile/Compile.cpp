@@ -103,7 +103,7 @@ Model::~Model() = default;
 Result<std::unique_ptr<Model>> Model::load(const std::string &path) {
   auto impl = std::make_shared<Impl>(path);
   Diagnostics diagnostics(impl->context);
-  impl->module = io::loadModel(impl->context, path);
+  impl->module = io::loadModel(impl->context, path, {.joinTraining = true});
   if (!impl->module || failed(readState(*impl->module, impl->state)))
     return diagnostics.status(path);
   GraphOp graph = mainGraph(*impl->module);

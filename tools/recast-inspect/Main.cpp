@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
-  auto module = io::loadModel(context, input, {allowUnknown});
+  auto module = io::loadModel(context, input, {allowUnknown, /*joinTraining=*/true});
   if (!module || mlir::failed(bindDimensions(*module)))
     return tools::kFailed;
   if (trainable) {

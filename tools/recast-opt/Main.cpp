@@ -2,6 +2,7 @@
 #include "ir/io/Load.h"
 #include "ir/io/MappedFile.h"
 #include "ir/io/Save.h"
+#include "ir/onnx/Node.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
@@ -9,6 +10,7 @@
 #include "mlir/Support/Timing.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/forms/OrtOptimizer.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
 
@@ -33,7 +35,8 @@ struct Globs : cl::list<std::string> {
 cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
                            cl::cat(category));
 Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"), cl::Required);
-cl::opt<std::string> emitKind("emit", cl::desc("step, gradient, forward, inference or mlir: what OUT holds"),
+cl::opt<std::string> emitKind("emit",
+                              cl::desc("step, gradient, forward, inference, training-info or mlir: what OUT holds"),
                               cl::init("step"), cl::cat(category));
 Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
 Globs train("train", "Tensors to train instead of the default choice");
@@ -78,18 +81,23 @@ Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after th
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
 
+Flag<std::string> optimizerModel("optimizer-model",
+                                 "Optimizer model of ONNX Runtime: its kind and numbers where no flag says otherwise",
+                                 "", cl::value_desc("FILE"));
+
 constexpr llvm::StringLiteral kTool = "recast-opt";
 
 // Fills the options; a message where a value is none of those that the contract names.
 std::string readOptions(PipelineOptions &o) {
   std::string kind = emitKind;
-  bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" || kind == "mlir";
+  bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" ||
+               kind == "training-info" || kind == "mlir";
   if (!known)
-    return "--emit=" + kind + ": step, gradient, forward, inference or mlir is needed";
-  o.emit = kind == "step" || kind == "mlir" ? Emit::Step
-           : kind == "gradient"             ? Emit::Gradient
-           : kind == "forward"              ? Emit::Forward
-                                            : Emit::Inference;
+    return "--emit=" + kind + ": step, gradient, forward, inference, training-info or mlir is needed";
+  o.emit = kind == "gradient"    ? Emit::Gradient
+           : kind == "forward"   ? Emit::Forward
+           : kind == "inference" ? Emit::Inference
+                                 : Emit::Step;
   if (precision != "f32" && precision != "bf16" && precision != "f16")
     return "--precision=" + precision + ": this version has f32, bf16 and f16";
   if (!dtype.empty() && dtype != "f32" && dtype != "f64")
@@ -140,6 +148,30 @@ std::string readOptions(PipelineOptions &o) {
   return "";
 }
 
+// What the optimizer model of ONNX Runtime says, where no flag does.
+mlir::LogicalResult readOptimizerModel(mlir::MLIRContext &context, PipelineOptions &o) {
+  auto module = io::loadModel(context, optimizerModel);
+  if (!module)
+    return mlir::failure();
+  auto found = forms::readOrtOptimizer(*module);
+  if (mlir::failed(found))
+    return mlir::failure();
+  if (!optimizer.getNumOccurrences())
+    o.optimizer = found->kind;
+  if (o.optimizer != found->kind)
+    return mlir::success(); // its numbers are those of another update
+  o.adamForm = found->adamForm;
+  if (betas.empty()) {
+    o.beta1 = found->beta1;
+    o.beta2 = found->beta2;
+  }
+  if (!eps.getNumOccurrences())
+    o.eps = found->eps;
+  if (weightDecay < 0)
+    o.weightDecay = found->weightDecay;
+  return mlir::success();
+}
+
 // Runs the passes; 0 or the exit code. The pass manager's reports (--mlir-timing) print when it goes.
 int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::PassPipelineCLParser &pipeline) {
   mlir::PassManager passes(module.getContext(), mlir::ModuleOp::getOperationName());
@@ -182,20 +214,32 @@ int main(int argc, char **argv) {
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
   std::shared_ptr<io::MappedFile> source;
-  auto module = io::loadModel(context, input, {allowUnknown}, &source);
+  auto module = io::loadModel(context, input,
+                              {.allowUnknown = allowUnknown, .joinTraining = options.emit == Emit::Step}, &source);
   if (!module)
+    return tools::kFailed;
+  if (!optimizerModel.empty() && mlir::failed(readOptimizerModel(context, options)))
     return tools::kFailed;
   if (!stateIn.empty())
     if (mlir::failed(tools::applyState(*module, stateIn)))
       return tools::kFailed;
 
+  if (options.emit == Emit::Step && !onnx_ir::getMetadata(*module, "recast.state").empty()) {
+    options.isStep = true;
+    for (const cl::Option *flag : {static_cast<cl::Option *>(&dtype), static_cast<cl::Option *>(&precision),
+                                   static_cast<cl::Option *>(&optimizer), static_cast<cl::Option *>(&accumulate)})
+      if (flag->getNumOccurrences())
+        return tools::fail(kTool, input + ": is a training step already, which --" + flag->ArgStr.str() +
+                                      " does not change; give the forward graph instead");
+  }
   if (int code = rewrite(*module, options, pipeline))
     return code;
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
-  if (auto error =
-          emitKind == "mlir" ? io::saveText(*module, target) : io::saveModel(*module, target, input, source.get()))
+  if (auto error = emitKind == "mlir"
+                       ? io::saveText(*module, target)
+                       : io::saveModel(*module, target, input, source.get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.
   tools::finish(tools::kDone);
