@@ -17,6 +17,8 @@ struct Update {
     auto attr = node->getAttrOfType<FloatAttr>(name);
     return attr ? attr.getValueAsDouble() : static_cast<float>(fallback);
   }
+  /// 1 - x in f32, as ONNX's reference computes with attributes.
+  static double complement(double x) { return 1.0f - static_cast<float>(x); }
   Value f64(double value) const { return b.scalar(b.rewriter().getF64Type(), value); }
   Value square(Value x) const { return b.mul(x, x); }
   /// x times a number or an f64 scalar, rounded to x's type first.
@@ -33,13 +35,13 @@ Values adam(const Update &u, Value x, Value g, ArrayRef<Value> states) {
   NodeBuilder &b = u.b;
   double alpha = u.number("alpha", 0.9), beta = u.number("beta", 0.999);
   g = u.regularised(x, g);
-  Value v = b.add(u.scaled(states[0], alpha), u.scaled(g, 1 - alpha));
-  Value h = b.add(u.scaled(states[1], beta), u.scaled(u.square(g), 1 - beta));
+  Value v = b.add(u.scaled(states[0], alpha), u.scaled(g, u.complement(alpha)));
+  Value h = b.add(u.scaled(states[1], beta), u.scaled(u.square(g), u.complement(beta)));
   Value root = b.addScalar(b.node("Sqrt", {h}), u.number("epsilon", 1e-6));
   Value correction = b.div(b.node("Sqrt", {b.sub(u.f64(1), u.power(beta))}), b.sub(u.f64(1), u.power(alpha)));
   Value rate = b.where(u.isStarted, b.mul(u.rate, correction), u.rate);
   x = b.sub(x, b.div(u.scaled(v, rate), root));
-  return {u.scaled(x, 1 - u.number("norm_coefficient_post", 0)), v, h};
+  return {u.scaled(x, u.complement(u.number("norm_coefficient_post", 0))), v, h};
 }
 
 Values adagrad(const Update &u, Value x, Value g, ArrayRef<Value> states) {

@@ -3,6 +3,8 @@
 #include "passes/forms/OrtOperators.h"
 #include "passes/forms/RaiseOpset.h"
 #include "passes/gradient/Differentiability.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace recast {
 #define GEN_PASS_DEF_READORTTRAINING

@@ -28,9 +28,9 @@ dropout (float[4,64] x) => (float loss) <float[1] w = {1}, float ratio = {0.25},
 """
 
 
-def train(test, model, data, steps):
+def train(test, model, data, steps, layout="single"):
     state, outputs = test.temp / "state.safetensors", test.temp / "out.safetensors"
-    test.tool("recast-run", model, f"--data={data}", "--data-layout=single", f"--steps={steps}",
+    test.tool("recast-run", model, f"--data={data}", f"--data-layout={layout}", f"--steps={steps}",
               f"--state-out={state}", f"--outputs={outputs}")
     return kit.load(state), kit.load(outputs)
 
@@ -39,7 +39,7 @@ def same_bits(a, b):
     return sorted(a) == sorted(b) and all(a[n].dtype == b[n].dtype and a[n].tobytes() == b[n].tobytes() for n in a)
 
 
-def round_trip(test, name, model, data, flags):
+def round_trip(test, name, model, data, layout, flags):
     step, info, again = (test.temp / f"{kind}.onnx" for kind in ("step", "info", "again"))
     test.tool("recast-opt", model, *flags, "-o", step)
     test.tool("recast-opt", model, *flags, "--emit=training-info", "-o", info)
@@ -62,13 +62,13 @@ def round_trip(test, name, model, data, flags):
     for field in ("input", "initializer", "node", "output", "value_info"):
         getattr(joined.graph, field).extend(getattr(entry.algorithm, field))
     onnx.checker.check_model(joined, full_check=True)
-    want = train(test, step, data, 3)
-    got = train(test, info, data, 3)
+    want = train(test, step, data, 3, layout)
+    got = train(test, info, data, 3, layout)
     test.check(same_bits(got[0], want[0]) and same_bits(got[1], want[1]),
                f"{name}: trains to the same bits from the file ({len(want[0])} states, {len(want[1])} outputs)")
     test.tool("recast-opt", info, "-o", again)
     onnx.checker.check_model(str(again), full_check=True)
-    got = train(test, again, data, 3)
+    got = train(test, again, data, 3, layout)
     test.check(same_bits(got[0], want[0]) and same_bits(got[1], want[1]), f"{name}: and after it was read again")
     second = test.temp / "second.onnx"
     test.tool("recast-opt", info, "--emit=training-info", "-o", second)
@@ -210,11 +210,11 @@ def main():
     test = kit.Test(__doc__)
     for name, flags in (("mlp", ["--precision=f16", "--clip-grad-norm=1"]), ("gpt2_tiny", ["--precision=bf16"])):
         folder = test.corpus / "torch" / name
-        round_trip(test, name, folder / "model.onnx", folder / "reference.safetensors", flags)
+        round_trip(test, name, folder / "model.onnx", folder / "reference.safetensors", "batches", flags)
     dropout, data = test.temp / "dropout.onnxtxt", test.temp / "x.safetensors"
     dropout.write_text(DROPOUT)
     save_file({"x": np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)}, data)
-    round_trip(test, "dropout", dropout, data, ["--optimizer=sgd", "--momentum=0.9"])
+    round_trip(test, "dropout", dropout, data, "single", ["--optimizer=sgd", "--momentum=0.9"])
     for domain in PREVIEW:
         foreign(test, domain)
     gradients(test)

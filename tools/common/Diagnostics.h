@@ -22,7 +22,9 @@ public:
           llvm::errs() << tool << ": " << kind << ": " << diagnostic.str() << '\n';
           for (mlir::Diagnostic &note : diagnostic.getNotes())
             llvm::errs() << "  note: " << note.str() << '\n';
-        }) {}
+        }) {
+    context.printOpOnDiagnostic(false); // of a graph that would be all of it
+  }
 
 private:
   mlir::ScopedDiagnosticHandler handler;
