@@ -9,7 +9,8 @@ namespace recast::io {
 
 /// Evaluates graphs without inputs that hold constants, copies and filled or random tensors (Constant, Identity,
 /// ConstantOfShape, RandomNormal, RandomUniform), which is what an initialization consists of. ONNX leaves the
-/// generator open: draws here are the same on every machine, and differ from tensor to tensor.
+/// generator open: draws here are the same each time (up to the last bit of log and cos) and differ
+/// from tensor to tensor.
 class InitialValues {
 public:
   explicit InitialValues(const onnx::GraphProto &graph);

@@ -30,8 +30,18 @@ bool sameFolder(const std::string &a, const std::string &b) {
 // The same bytes under the same relative name beside the output.
 Error copyExternalFiles(const onnx::ModelProto &model, const std::string &source, const std::string &target) {
   StringSet<> done;
-  for (const auto &tensor : model.graph().initializer())
-    for (const auto &entry : tensor.external_data()) {
+  std::vector<const onnx::TensorProto *> tensors;
+  auto collect = [&](const onnx::GraphProto &graph) {
+    for (const auto &tensor : graph.initializer())
+      tensors.push_back(&tensor);
+  };
+  collect(model.graph());
+  for (const auto &info : model.training_info()) {
+    collect(info.initialization());
+    collect(info.algorithm());
+  }
+  for (const auto *tensor : tensors)
+    for (const auto &entry : tensor->external_data()) {
       if (entry.key() != "location" || !done.insert(entry.value()).second)
         continue;
       fs::path from = folderOf(source) / entry.value(), to = folderOf(target) / entry.value();
@@ -121,7 +131,7 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
     stream << exported->proto;
     return writeWhole(stream.str() + "\n", path);
   }
-  if (exported->hasExternal && !sameFolder(path, sourcePath))
+  if ((exported->hasExternal || exported->proto.training_info_size()) && !sameFolder(path, sourcePath))
     if (Error error = copyExternalFiles(exported->proto, sourcePath, path))
       return error;
   uint64_t total = 0;

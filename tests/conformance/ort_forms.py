@@ -202,6 +202,78 @@ def operators(test):
         test.within(name, kit.load(outputs)["loss"].ravel()[0], want, F32 * size, "f32 rounding of the sum")
 
 
+def counterparts(test):
+    """The operators that onnxruntime's own package does not run, against numpy: exact sums of a few f32 numbers."""
+    random = np.random.default_rng(9)
+    array = lambda *shape: random.standard_normal(shape).astype(np.float32)
+    ints = lambda *values: np.array(values, np.int64)
+    x, b, r = array(2, 5), array(5), array(2, 5)
+    table, rows = array(4, 3), np.array([[1, 2, 1], [0, 3, 3]])
+    scores, labels = array(6, 4), np.array([0, 3, -7, 1, -7, 2])
+    logs = scores - np.log(np.exp(scores.astype(np.float64)).sum(1, keepdims=True))
+    kept = labels >= 0
+    off, on = np.float32(0), np.array(True)
+    cases = {  # operator, domain, attributes -> inputs (the first is the parameter), number of outputs, result
+        ("ConcatTraining", "axis=1"): ([x, r], 2, np.concatenate([x, r], 1)),
+        ("ReduceSumTraining", "keepdims=0"): ([x, ints(1)], 1, x.sum(1)),
+        ("SplitTraining", "axis=1"): ([x, ints(2, 3)], 2, x[:, :2]),
+        ("BitmaskDropout", ""): ([x, off, on], 2, x),
+        ("BiasDropout", ""): ([x, b, r, off, on], 2, x + b + r),
+        ("BitmaskBiasDropout", ""): ([x, b, None, off, on], 2, x + b),
+        ("ATen", "operator=embedding"): ([table, rows, np.int64(1), np.array(False), np.array(False)], 1, table[rows]),
+        ("SoftmaxCrossEntropyLossInternal", "reduction=sum"): (
+            [scores, labels, None, np.int64(-7)], 2, -logs[np.arange(6)[kept], labels[kept]].sum()),
+    }
+    for (kind, attribute), (inputs, count, want) in cases.items():
+        key, _, value = attribute.partition("=")
+        attributes = {key: int(value) if value.isdigit() else value} if key else {}
+        domain = "org.pytorch.aten" if kind == "ATen" else "com.microsoft"
+        names = [f"x{i}" if v is not None else "" for i, v in enumerate(inputs)]
+        weights = np.asarray(random.standard_normal(np.shape(want)), np.float32)
+        constants = [numpy_helper.from_array(np.asarray(v), n) for n, v in zip(names[1:], inputs[1:]) if n]
+        graph = helper.make_graph(
+            [helper.make_node(kind, names, [f"y{i}" for i in range(count)], "op", domain=domain, **attributes),
+             helper.make_node("Mul", ["y0", "c"], ["z"]), helper.make_node("ReduceSum", ["z"], ["loss"], keepdims=0),
+             helper.make_node("ReluGrad", ["x0", "x0"], ["x0_grad"], domain="com.microsoft")], "g",
+            [value_info("x0", inputs[0])],
+            [helper.make_tensor_value_info("loss", TensorProto.FLOAT, []), value_info("x0_grad", inputs[0])],
+            [*constants, numpy_helper.from_array(weights, "c")])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)],
+                                    ir_version=8), test.temp / "op.onnx")
+        save_file({"x0": inputs[0]}, test.temp / "x0.safetensors")
+        gradient, outputs = test.temp / "op_gradient.onnx", test.temp / "op.safetensors"
+        test.tool("recast-opt", test.temp / "op.onnx", "--emit=gradient", f"--state-in={test.temp / 'x0.safetensors'}",
+                  "-o", gradient)
+        check_file(test, kind, gradient)
+        test.tool("recast-run", gradient, f"--outputs={outputs}")
+        got = kit.load(outputs)
+        products = np.asarray(want, np.float64) * weights
+        test.within(kind, got["loss"].ravel()[0], products.sum(), F32 * np.abs(products).sum(), "f32 rounding of the sum")
+        if kind == "ATen":
+            expected = np.zeros(table.shape)
+            np.add.at(expected, rows.ravel(), weights.reshape(-1, 3))
+            expected[1] = 0  # padding_idx: look-ups of that row give it no gradient
+            test.close("ATen: the padding row has no gradient", got["grad.x0"][0], expected, F32)
+
+
+def old_opsets(test):
+    """LayerNormalization in opset 12, where Softmax means something else than in 17."""
+    x = np.zeros((2, 3), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("LayerNormalization", ["x", "s", "b"], ["n", "mean", "deviation"], "norm"),
+         helper.make_node("Softmax", ["n"], ["p"], "soft"),
+         helper.make_node("ReduceMean", ["p"], ["loss"], keepdims=0),
+         helper.make_node("ReluGrad", ["s", "s"], ["s_grad"], domain="com.microsoft")], "g",
+        [value_info("x", x), value_info("s", x[0]), value_info("b", x[0])],
+        [helper.make_tensor_value_info("loss", TensorProto.FLOAT, []), value_info("s_grad", x[0])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12), helper.make_opsetid("com.microsoft", 1)],
+                              ir_version=7)
+    onnx.save(model, test.temp / "old.onnx")
+    done = test.tool("recast-opt", test.temp / "old.onnx", "-o", test.temp / "new.onnx", ok=False)
+    test.check(done.returncode == 1 and "'soft'" in done.stderr and done.stderr.count("error:") == 1,
+               f"an opset that cannot be raised is refused: {done.stderr.strip()}")
+
+
 def shrunk(source, target):
     """The Bloom graph with hidden size 32 (16 heads of 2) and a vocabulary of 61 in f32: the numbers that are sizes."""
     sizes = {1024: 32, 64: 2, 4096: 128, 3072: 96, 250880: 61}
@@ -279,6 +351,8 @@ def main():
     test = kit.Test(__doc__)
     artifacts(test)
     operators(test)
+    counterparts(test)
+    old_opsets(test)
     bloom(test)
     test.finish()
 

@@ -70,7 +70,8 @@ def main():
     broken = model("Momentum", {"alpha": 0.9, "beta": 0.5, "mode": "heavy", "norm_coefficient": 0.0},
                    [["X", "G", "S0"]], DOMAIN)
     onnx.save(broken, test.temp / "broken.onnx")
-    done = test.tool("recast-run", test.temp / "broken.onnx", ok=False)
+    done = test.tool("recast-run", test.temp / "broken.onnx", f"--data={test.temp / 'd.safetensors'}",
+                     "--data-layout=single", ok=False)
     test.check(done.returncode == 1 and "update" in done.stderr and "heavy" in done.stderr,
                f"an unknown mode is refused: {done.stderr.strip()}")
     test.finish()

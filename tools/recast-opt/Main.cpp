@@ -226,10 +226,10 @@ int main(int argc, char **argv) {
 
   if (options.emit == Emit::Step && !onnx_ir::getMetadata(*module, "recast.state").empty()) {
     options.isStep = true;
-    for (const cl::Option *flag : {static_cast<cl::Option *>(&dtype), static_cast<cl::Option *>(&precision),
-                                   static_cast<cl::Option *>(&optimizer), static_cast<cl::Option *>(&accumulate)})
-      if (flag->getNumOccurrences())
-        return tools::fail(kTool, input + ": is a training step already, which --" + flag->ArgStr.str() +
+    for (const auto &[name, flag] : cl::getRegisteredOptions())
+      if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
+          !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each"}, name))
+        return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
   }
   if (int code = rewrite(*module, options, pipeline))
