@@ -76,7 +76,9 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
       if (!model.ParseFromString(*skeleton))
         return report("is no ONNX model: protobuf cannot parse it");
     }
-    if (model.training_info_size() && options.joinTraining) {
+    if (options.trainingInfo == TrainingInfo::Drop)
+      model.clear_training_info();
+    if (model.training_info_size() && options.trainingInfo == TrainingInfo::Join) {
       if (llvm::Error error = joinTraining(model))
         return report(llvm::toString(std::move(error)));
     } else if (format == Format::Binary) {

@@ -205,7 +205,7 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
       return;
     const std::string *wanted = matchedBy(options.train, 0, name);
     const std::string *frozen = matchedBy(options.freeze, options.train.size(), name);
-    if (isInput && !wanted)
+    if (isInput && !wanted && !named.contains(name))
       return;
     Choice choice{value, false, ""};
     if (options.train.empty() && !named.empty())

@@ -148,6 +148,8 @@ def artifacts(test):
     test.check("4 of 4 parameters" in done.stderr and "--state-in" in done.stderr,
                "artifacts: without values the parameters are zeros, and a warning says so")
     check_file(test, "artifacts: step without values", step)
+    listed = json.loads(test.tool("recast-inspect", model, "--trainable", "--json=-").stdout)
+    test.check([t["name"] for t in listed["trainable"]] == PARAMETERS, "artifacts: recast-inspect lists the parameters")
     strange = onnx.load(model)
     next(n for n in strange.graph.node if n.op_type == "Relu").CopyFrom(
         helper.make_node("Mystery", ["/fc1/Gemm_output_0"], ["/relu/Relu_output_0"], "riddle", domain="com.microsoft"))

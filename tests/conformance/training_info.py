@@ -73,6 +73,9 @@ def round_trip(test, name, model, data, layout, flags):
     second = test.temp / "second.onnx"
     test.tool("recast-opt", info, "--emit=training-info", "-o", second)
     test.check(second.read_bytes() == info.read_bytes(), f"{name}: reading and writing it changes no byte")
+    forward = test.temp / "forward.onnx"
+    test.tool("recast-opt", info, "--emit=gradient", "-o", forward)
+    test.check(not kit.load_model(forward).training_info, f"{name}: --emit=gradient reads the forward alone")
     lossless = test.temp / "lossless.onnx"
     test.tool("recast-opt", info, "--emit=forward", "-o", lossless)
     test.check(kit.load_model(lossless) == proto, f"{name}: --emit=forward keeps training_info as it is")
@@ -201,6 +204,9 @@ def refusals(test):
                                                 dtype=TensorProto.DOUBLE)], "i", [], [])
     refused("an initial value of another shape", linear(domain, start, (("w", "w0"),)), "'w'", "shape")
     onnx.save(linear(domain), test.temp / "step_already.onnx")
+    done = test.tool("recast-run", test.temp / "step_already.onnx", ok=False)
+    test.check(done.returncode == 1 and "'gradient'" in done.stderr and "recast-opt" in done.stderr,
+               f"a Gradient node in recast-run: {done.stderr.strip()}")
     done = test.tool("recast-opt", test.temp / "step_already.onnx", "--precision=bf16", "-o", test.temp / "x.onnx",
                      ok=False)
     test.check(done.returncode == 1 and "--precision" in done.stderr, f"a step already: {done.stderr.strip()}")

@@ -214,8 +214,10 @@ int main(int argc, char **argv) {
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
   std::shared_ptr<io::MappedFile> source;
-  auto module = io::loadModel(context, input,
-                              {.allowUnknown = allowUnknown, .joinTraining = options.emit == Emit::Step}, &source);
+  auto handling = options.emit == Emit::Step      ? io::TrainingInfo::Join
+                  : options.emit == Emit::Forward ? io::TrainingInfo::Keep
+                                                  : io::TrainingInfo::Drop;
+  auto module = io::loadModel(context, input, {allowUnknown, handling}, &source);
   if (!module)
     return tools::kFailed;
   if (!optimizerModel.empty() && mlir::failed(readOptimizerModel(context, options)))
