@@ -28,6 +28,41 @@ def ConvertDtype : Recast_Pass<"convert-dtype"> {
   let statistics = [Statistic<"numTensors", "tensors", "Tensors converted">];
 }
 
+def ReadOrtTraining : Recast_Pass<"read-ort-training"> {
+  let summary = "Take the forward graph and the parameters out of a training graph of ONNX Runtime";
+  let description = [{
+    ```
+    loss = com.microsoft.SoftmaxCrossEntropyLossInternal(FusedMatMul(x, w), labels, , -100)
+    w_grad.accumulation.out = InPlaceAccumulatorV2(buffer, w_grad, reset)
+                            ->
+    loss = SoftmaxCrossEntropyLoss(MatMul(x, w), labels) {ignore_index = -100}; w is a parameter
+    ```
+    Reads the artifacts of onnxruntime-training and graphs that ORTModule has optimised: inputs with a gradient output
+    `<name>_grad` are the parameters; the loss is an output, or goes into YieldOp. The backward is dropped (recast builds
+    its own), the forward's operators of com.microsoft and org.pytorch.aten become standard ones, and the opset is
+    raised where a node (LayerNormalization at opset 15) needs it. Parameters without values start as zeros, with a
+    warning. Other graphs are left alone.
+  }];
+  let statistics = [Statistic<"numParameters", "parameters", "Parameters of the training graph">];
+}
+
+def ExpandPreviewTraining : Recast_Pass<"expand-preview-training"> {
+  let summary = "Replace the operators of ai.onnx.preview.training by standard ones";
+  let description = [{
+    ```
+    dw = Gradient(w, x) {xs = ["w"], zs = ["x"], y = "loss"}          dw = ... the backward of loss
+    w_new, v_new = Momentum(R, T, w, dw, v) {alpha, beta, ...}   ->   w_new = w - R * (alpha * v + beta * dw) ...
+    ```
+    Gradient differentiates the graph between xs and y; where its inputs are other tensors than xs and zs name, a copy
+    of that graph for these. Adam, Adagrad and Momentum become what their documentation says
+    (ir/onnx/PreviewOptimizers.h). Also under the misspelt domain `ai.onnx.preview`.
+  }];
+  let statistics = [
+    Statistic<"numGradients", "gradients", "Gradient nodes replaced">,
+    Statistic<"numOptimizers", "optimizers", "Optimizer nodes replaced">,
+  ];
+}
+
 def PrepareTraining : Recast_Pass<"prepare-training"> {
   let summary = "Bring a forward graph into the form that the training passes expect";
   let description = [{
@@ -180,6 +215,9 @@ def InsertOptimizer : Recast_Pass<"insert-optimizer"> {
     ListOption<"lrScale", "lr-scale", "std::string", "GLOB=FACTOR of the learning rate; the first match counts">,
     ListOption<"decayScale", "decay-scale", "std::string", "GLOB=FACTOR of the weight decay; the first match counts">,
     Option<"ema", "ema", "double", "-1", "Decay of the moving average of the parameters; negative: none">,
+    Option<"adamForm", "adam-form", "std::string", "\"pytorch\"",
+           "pytorch; transformers: epsilon is added before the bias is corrected, and the decay follows the update; "
+           "transformers-uncorrected: that without bias correction">,
   ];
   let statistics = [Statistic<"numUpdates", "updates", "Parameters updated">];
 }

@@ -88,6 +88,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   optimizer.lrScale.assign(o.lrScale.begin(), o.lrScale.end());
   optimizer.decayScale.assign(o.decayScale.begin(), o.decayScale.end());
   optimizer.ema = o.ema.value_or(-1);
+  optimizer.adamForm = o.adamForm;
   passes.addPass(createInsertOptimizer(optimizer));
   if (fp8Recipe(o) == "delayed") {
     UpdateFp8ScalesOptions fp8;
@@ -116,11 +117,17 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
 } // namespace
 
 void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
+  if (o.emit != Emit::Forward) {
+    passes.addPass(createReadOrtTraining());
+    passes.addPass(createExpandPreviewTraining());
+  }
   if (!o.dims.empty()) {
     BindDimensionsOptions dims;
     dims.dims.assign(o.dims.begin(), o.dims.end());
     passes.addPass(createBindDimensions(dims));
   }
+  if (o.isStep)
+    return;
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {
     PrepareTrainingOptions prepare;
     prepare.loss = o.loss;

@@ -14,6 +14,7 @@ enum class Emit { Step, Gradient, Forward, Inference };
 /// The options of recast-opt that shape the graph; names and meanings are those of the tool's contract.
 struct PipelineOptions {
   Emit emit = Emit::Step;
+  bool isStep = false; ///< The model is a training step already: it is brought into form, and nothing is added.
   std::string loss;
   std::vector<std::string> train, freeze, dims, paddingIndex;
   std::string dtype; ///< Empty: as in the model.
@@ -29,6 +30,7 @@ struct PipelineOptions {
   std::vector<std::string> noDecay, lrScale, decayScale;
   std::optional<double> ema, clipNorm, clipValue;
   double clipNormType = 2;
+  std::string adamForm = "pytorch"; ///< As insert-optimizer's option.
   std::vector<std::string> monitor; ///< Groups of parameters whose gradients are measured.
   int64_t accumulate = 1;           ///< Micro-batches a step.
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.

@@ -43,6 +43,8 @@ private:
   InFlightDiagnostic error(const onnx::NodeProto &node) { return error() << "node " << describe(node) << ": "; }
   static std::string describe(const onnx::NodeProto &node);
 
+  /// Where training_info is kept as it is, so are the functions that it calls.
+  bool readsTrainOps() const { return model.training_info_size() == 0; }
   LogicalResult checkOpsets();
   LogicalResult checkRecursion();
   LogicalResult importFunction(const onnx::FunctionProto &function);
@@ -192,7 +194,7 @@ LogicalResult Importer::define(Scope &scope, StringRef name, Value value, const 
 
 LogicalResult Importer::importFunction(const onnx::FunctionProto &function) {
   // Functions of recast's own domain are operators of dialect train; the exporter writes their bodies anew.
-  if (function.domain() == "recast" && train::isTrainOp(&context, function.name()))
+  if (readsTrainOps() && function.domain() == "recast" && train::isTrainOp(&context, function.name()))
     return success();
   isFunctionBody = true;
   auto strings = [&](const auto &field) {
@@ -434,7 +436,7 @@ LogicalResult Importer::importNodes(const Nodes &nodes, const Types &declared, S
 // Which operation stands for the node; errors for operators that the ONNX library does not know.
 FailureOr<OperationName> Importer::operationFor(const onnx::NodeProto &node, OperationState &state) {
   StringRef domain = normalDomain(node.domain()), type = node.op_type();
-  if (domain == "recast" && train::isTrainOp(&context, type))
+  if (readsTrainOps() && domain == "recast" && train::isTrainOp(&context, type))
     return OperationName(("train." + type).str(), &context);
   bool isLocal = functions.contains(functionKey(domain, type, node.overload()));
   bool isKnown = false;
@@ -443,13 +445,17 @@ FailureOr<OperationName> Importer::operationFor(const onnx::NodeProto &node, Ope
     int64_t opset = opsetVersion(b.getInsertionBlock()->getParentOp(), domain);
     isKnown = onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(opset), domain.str()) != nullptr;
     const onnx::OpSchema *newest = onnx::OpSchemaRegistry::Schema(node.op_type(), domain.str());
+    // The domain's name without its end: early models write the preview of training operators so.
+    if (!newest && domain == "ai.onnx.preview")
+      newest = onnx::OpSchemaRegistry::Schema(node.op_type(), (domain + ".training").str());
+    bool isMisspelt = newest && newest->domain() != domain;
     if (!isKnown && !newest && !options.allowUnknown) {
       error(node) << "the domain '" << node.domain() << "' has no operator " << type
                   << " (--allow-unknown keeps such nodes as they are)";
       return failure();
     }
     // Other tools put operators into models of an older opset than theirs, and mean the newer operator.
-    if (!isKnown && newest && !options.allowUnknown)
+    if (!isKnown && newest && !isMisspelt && !options.allowUnknown)
       emitWarning(UnknownLoc::get(&context))
           << path << ": node " << describe(node) << ": " << type << " exists since opset " << newest->SinceVersion()
           << ", the model imports " << opset << "; the node is kept as it is";

@@ -1,5 +1,6 @@
 #include "ir/io/Load.h"
 #include "ir/io/Import.h"
+#include "ir/io/TrainingInfo.h"
 #include "ir/io/WireFormat.h"
 #include "ir/train/Dialect.h"
 #include "mlir/IR/Diagnostics.h"
@@ -74,6 +75,14 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
         return report(llvm::toString(skeleton.takeError()));
       if (!model.ParseFromString(*skeleton))
         return report("is no ONNX model: protobuf cannot parse it");
+    }
+    if (options.trainingInfo == TrainingInfo::Drop)
+      model.clear_training_info();
+    if (model.training_info_size() && options.trainingInfo == TrainingInfo::Join) {
+      if (llvm::Error error = joinTraining(model))
+        return report(llvm::toString(std::move(error)));
+    } else if (format == Format::Binary) {
+      inlineTrainingTensors(model, bytes);
     }
     TensorReader tensors(&context, format == Format::Binary ? *file : nullptr, folder);
     return importModel(context, model, tensors, shown, options);

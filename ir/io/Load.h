@@ -7,9 +7,14 @@
 
 namespace recast::io {
 
+/// What becomes of a model's training_info: it stays as it is; or the model becomes the step that it describes
+/// (TrainingInfo.h); or the forward graph alone is read.
+enum class TrainingInfo { Keep, Join, Drop };
+
 struct LoadOptions {
   /// Operators and opsets that the ONNX library does not know are kept as generic nodes instead of being refused.
   bool allowUnknown = false;
+  TrainingInfo trainingInfo = TrainingInfo::Keep;
 };
 
 /// Registers the dialects that models need.

@@ -1,5 +1,6 @@
 #include "ir/io/Save.h"
 #include "ir/io/Export.h"
+#include "ir/io/TrainingInfo.h"
 #include "ir/io/WireFormat.h"
 #include "onnx/defs/printer.h"
 #include "llvm/ADT/StringSet.h"
@@ -29,8 +30,18 @@ bool sameFolder(const std::string &a, const std::string &b) {
 // The same bytes under the same relative name beside the output.
 Error copyExternalFiles(const onnx::ModelProto &model, const std::string &source, const std::string &target) {
   StringSet<> done;
-  for (const auto &tensor : model.graph().initializer())
-    for (const auto &entry : tensor.external_data()) {
+  std::vector<const onnx::TensorProto *> tensors;
+  auto collect = [&](const onnx::GraphProto &graph) {
+    for (const auto &tensor : graph.initializer())
+      tensors.push_back(&tensor);
+  };
+  collect(model.graph());
+  for (const auto &info : model.training_info()) {
+    collect(info.initialization());
+    collect(info.algorithm());
+  }
+  for (const auto *tensor : tensors)
+    for (const auto &entry : tensor->external_data()) {
       if (entry.key() != "location" || !done.insert(entry.value()).second)
         continue;
       fs::path from = folderOf(source) / entry.value(), to = folderOf(target) / entry.value();
@@ -103,8 +114,8 @@ Error saveText(mlir::ModuleOp module, const std::string &path) {
   return writeWhole(text + "\n", path);
 }
 
-Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath,
-                const MappedFile *source) {
+Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath, const MappedFile *source,
+                bool asTrainingInfo) {
   if (StringRef(path).ends_with(".mlir"))
     return saveText(module, path);
   bool isText = StringRef(path).ends_with(".onnxtxt");
@@ -114,11 +125,13 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   if (isText) {
     for (auto [bytes, holder] : zip(exported->tensors, exported->holders))
       holder->set_raw_data(bytes.data(), bytes.size());
+    if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+      return error;
     std::ostringstream stream;
     stream << exported->proto;
     return writeWhole(stream.str() + "\n", path);
   }
-  if (exported->hasExternal && !sameFolder(path, sourcePath))
+  if ((exported->hasExternal || exported->proto.training_info_size()) && !sameFolder(path, sourcePath))
     if (Error error = copyExternalFiles(exported->proto, sourcePath, path))
       return error;
   uint64_t total = 0;
@@ -131,6 +144,8 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
       return error;
     exported->tensors.clear();
   }
+  if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+    return error;
   std::string skeleton;
   if (!exported->proto.SerializeToString(&skeleton))
     return createStringError(path + ": not written, the graph without its weights exceeds 2 GiB");

@@ -13,8 +13,9 @@ class MappedFile;
 /// output lies in the same folder, and copied along otherwise. Nothing is written on an error.
 /// `sourcePath` is the file that the module was loaded from; it may be replaced. `source` is
 /// that file as loadModel gave it: weights are then copied from file to file.
+/// `asTrainingInfo`: a step model is written in the form of TrainingInfo.h.
 llvm::Error saveModel(mlir::ModuleOp module, const std::string &path, const std::string &sourcePath,
-                      const MappedFile *source = nullptr);
+                      const MappedFile *source = nullptr, bool asTrainingInfo = false);
 
 /// Writes the printed form of the module.
 llvm::Error saveText(mlir::ModuleOp module, const std::string &path);

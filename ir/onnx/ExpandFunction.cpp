@@ -1,5 +1,6 @@
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/onnx/AttrProto.h"
+#include "ir/onnx/PreviewOptimizers.h"
 #include "onnx/defs/function.h"
 
 using namespace mlir;
@@ -7,7 +8,7 @@ namespace recast::onnx_ir {
 
 bool hasFunctionBody(Node node) {
   const onnx::OpSchema *schema = node.schema();
-  return schema && (schema->HasFunction() || schema->HasContextDependentFunction());
+  return isPreviewOptimizer(node) || (schema && (schema->HasFunction() || schema->HasContextDependentFunction()));
 }
 
 onnx::NodeProto functionCall(Node node) {
@@ -61,6 +62,8 @@ TensorAttr tensorFrom(MLIRContext *context, const onnx::TensorProto &proto) {
 } // namespace
 
 LogicalResult expandFunctionBody(Node node, NodeBuilder &b, SmallVectorImpl<Value> &outputs) {
+  if (isPreviewOptimizer(node))
+    return expandPreviewOptimizer(node, b, outputs);
   onnx::NodeProto proto = functionCall(node);
   onnx::FunctionProto body;
   try {

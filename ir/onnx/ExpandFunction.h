@@ -5,7 +5,8 @@
 
 namespace recast::onnx_ir {
 
-/// True where the ONNX library has a body for the node's operator at the model's opset.
+/// True where there is a body for the node's operator at the model's opset: in the ONNX library, or, for the preview of
+/// training operators, in PreviewOptimizers.h.
 bool hasFunctionBody(Node node);
 
 /// The node as a message, for builders of bodies: its inputs and outputs have names that are only counted and compared

@@ -4,6 +4,8 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "llvm/ADT/APFloat.h"
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 using namespace mlir;
@@ -135,6 +137,14 @@ void encode(Type type, ArrayRef<double> values, SmallVectorImpl<char> &bytes) {
 }
 
 TensorAttr splatTensor(RankedTensorType type, double value) {
+  if (!fitsInline(type) && value == 0 && !std::signbit(value)) {
+    // Pages that nothing writes to take no memory.
+    size_t size = static_cast<size_t>(type.getNumElements()) * storageBits(type.getElementType()) / 8;
+    std::shared_ptr<const void> zeros(std::calloc(size, 1),
+                                      [](const void *data) { std::free(const_cast<void *>(data)); });
+    if (zeros)
+      return viewTensor(type, ArrayRef(static_cast<const char *>(zeros.get()), size), zeros);
+  }
   SmallVector<char> bytes, all;
   encode(type.getElementType(), value, bytes);
   all.reserve(bytes.size() * type.getNumElements());

@@ -42,6 +42,7 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     }
     numParameters += parameters.size();
 
+    s.graph->removeAttr(gradient::kParameters);
     SmallVector<Operation *> marked;
     LogicalResult done = markPadding(s, parameters, marked);
     auto gradients = gradient::differentiate(s.graph, s.b, objective, parameters);
@@ -67,7 +68,10 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
     auto mark = [&](Value table, int64_t row) {
       decided.insert(table);
       for (Operation *user : table.getUsers())
-        if (isa<GatherOp>(user) && user->getOperand(0) == table && row >= 0) {
+        if (isa<GatherOp>(user) && user->getOperand(0) == table) {
+          user->removeAttr(gradient::kPaddingIndex);
+          if (row < 0)
+            continue;
           user->setAttr(gradient::kPaddingIndex, IntegerAttr::get(IntegerType::get(&getContext(), 64), row));
           marked.push_back(user);
         }
@@ -85,6 +89,19 @@ struct ComputeGradientsPass : impl::ComputeGradientsBase<ComputeGradientsPass> {
       if (decided.size() == before)
         return s.graph.emitError() << "--padding-index=" << entry << ": no Gather reads a tensor of that name";
     }
+    // Models of other forms say it at each look-up; a negative row is none.
+    llvm::DenseSet<Value> declared;
+    for (auto gather : s.graph.getBody().front().getOps<GatherOp>()) {
+      auto row = gather->getAttrOfType<IntegerAttr>(gradient::kPaddingIndex);
+      if (!row || decided.contains(gather->getOperand(0)))
+        continue;
+      declared.insert(gather->getOperand(0));
+      if (row.getInt() < 0)
+        gather->removeAttr(gradient::kPaddingIndex);
+      else
+        marked.push_back(gather);
+    }
+    decided.insert(declared.begin(), declared.end());
     for (Value table : parameters) {
       auto row = decided.contains(table) ? std::nullopt : gradient::paddingRow(table);
       if (!row)

@@ -1,5 +1,6 @@
 #include "passes/gradient/Differentiability.h"
 #include "ir/onnx/TensorData.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Regex.h"
 #include <cstring>
 
@@ -194,6 +195,9 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
       }
     return found;
   };
+  llvm::StringSet<> named;
+  for (StringRef name : stringsIn(graph->getAttrDictionary(), kParameters))
+    named.insert(name);
   std::vector<Choice> choices;
   auto consider = [&](Value value, bool isInput) {
     StringRef name = nameOf(value);
@@ -201,10 +205,13 @@ FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const 
       return;
     const std::string *wanted = matchedBy(options.train, 0, name);
     const std::string *frozen = matchedBy(options.freeze, options.train.size(), name);
-    if (isInput && !wanted)
+    if (isInput && !wanted && !named.contains(name))
       return;
     Choice choice{value, false, ""};
-    if (options.train.empty())
+    if (options.train.empty() && !named.empty())
+      choice = {value, named.contains(name),
+                named.contains(name) ? "has a gradient in the file" : "has none in the file"};
+    else if (options.train.empty())
       choice = judge(value, influencing.contains(value));
     else if (wanted)
       choice = {value, true, "named by --train=" + *wanted};

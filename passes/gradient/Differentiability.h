@@ -19,6 +19,10 @@ llvm::DenseSet<mlir::Value> influencingValues(onnx_ir::GraphOp graph, mlir::Valu
 /// Values that depend on `sources` through operands that carry gradient.
 llvm::DenseSet<mlir::Value> dependentValues(onnx_ir::GraphOp graph, llvm::ArrayRef<mlir::Value> sources);
 
+/// Attribute of onnx.graph: the names of the parameters, where the model's form says what they are. Takes the place of
+/// the default choice.
+inline constexpr llvm::StringLiteral kParameters = "train.parameters";
+
 /// One candidate for training, and why it was taken or not.
 struct Choice {
   mlir::Value value; ///< Result of an initializer, or a graph input.

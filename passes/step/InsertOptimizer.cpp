@@ -117,6 +117,34 @@ private:
     }
   };
 
+  struct AdamScalars {
+    Value step, lr, eps, decay;
+  };
+
+  // PyTorch divides by sqrt(v / c) + eps, c = 1 - beta2^step, after the decay by lr * decay. The update of the library
+  // transformers (and of ONNX Runtime's adam_mode 1) divides by (sqrt(v) + eps) / sqrt(c), and decays after that:
+  //   p' = (p - lr * m / (...)) * (1 - lr * decay).
+  // PyTorch's formula gives this with eps / sqrt(c), lr * (1 - lr * decay) and decay / (1 - lr * decay). Without
+  // correction c is 1, as it is after very many steps.
+  AdamScalars adamScalars(const Parameter &p) {
+    AdamScalars scalars{p.step, p.lr, p.number(set.eps), p.number(p.decay)};
+    if (adamForm == "pytorch")
+      return scalars;
+    NodeBuilder &b = p.s.b;
+    if (adamForm == "transformers") {
+      Value remaining = b.node("Pow", {p.number(set.beta2), b.cast(p.step, b.rewriter().getF64Type())});
+      scalars.eps = b.div(scalars.eps, b.node("Sqrt", {b.sub(p.number(1), remaining)}));
+    } else {
+      scalars.step = b.intScalar(std::numeric_limits<int64_t>::max());
+    }
+    if (p.decay != 0) {
+      Value kept = b.sub(p.number(1), b.mul(p.lr, p.number(p.decay)));
+      scalars.lr = b.mul(p.lr, kept);
+      scalars.decay = b.div(scalars.decay, kept);
+    }
+    return scalars;
+  }
+
   Value updateParameter(const Parameter &p) {
     Value decay = p.number(p.decay);
     auto flag = [&](StringRef name, bool value) { return p.s.b.attr(name, static_cast<int64_t>(value)); };
@@ -153,8 +181,13 @@ private:
           p.s.addFilled(p.name + ".mu_product", RankedTensorType::get({}, Float32Type::get(&getContext())), 1));
       operands.push_back(kept.back());
     }
-    operands.append({p.step, p.lr, beta1, beta2, p.number(set.eps), decay});
     bool isAdam = optimizer == "adam" || optimizer == "adamw";
+    if (isAdam) {
+      AdamScalars scalars = adamScalars(p);
+      operands.append({scalars.step, scalars.lr, beta1, beta2, scalars.eps, scalars.decay});
+    } else {
+      operands.append({p.step, p.lr, beta1, beta2, p.number(set.eps), decay});
+    }
     if (isAdam && set.amsgrad)
       operands.push_back(kept.emplace_back(p.state("max_exp_avg_sq")));
     if (isAdam)

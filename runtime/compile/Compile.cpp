@@ -1,5 +1,6 @@
 #include "runtime/compile/Compile.h"
 #include "ir/io/Load.h"
+#include "ir/onnx/PreviewOptimizers.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "runtime/compile/Unit.h"
@@ -103,10 +104,16 @@ Model::~Model() = default;
 Result<std::unique_ptr<Model>> Model::load(const std::string &path) {
   auto impl = std::make_shared<Impl>(path);
   Diagnostics diagnostics(impl->context);
-  impl->module = io::loadModel(impl->context, path);
+  impl->module = io::loadModel(impl->context, path, {.trainingInfo = io::TrainingInfo::Join});
   if (!impl->module || failed(readState(*impl->module, impl->state)))
     return diagnostics.status(path);
   GraphOp graph = mainGraph(*impl->module);
+  for (Operation &op : graph.getBody().front())
+    if (Node node(&op); isNode(&op) && isPreviewTrainingDomain(node.domain()) && node.opType() == "Gradient") {
+      op.emitError() << "node " << node.describe()
+                     << " asks for a derivative, which only recast-opt builds: recast-opt " << path << " -o step.onnx";
+      return diagnostics.status(path);
+    }
   compile::Values values(nullptr);
   auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults");
   for (BlockArgument argument : graph.getBody().front().getArguments()) {

@@ -83,10 +83,14 @@ int main(int argc, char **argv) {
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
-  auto module = io::loadModel(context, input, {allowUnknown});
+  auto module = io::loadModel(context, input, {allowUnknown, io::TrainingInfo::Join});
   if (!module || mlir::failed(bindDimensions(*module)))
     return tools::kFailed;
   if (trainable) {
+    mlir::PassManager forms(&context); // what recast-opt would see in a training graph of another tool
+    forms.addPass(createReadOrtTraining());
+    if (mlir::failed(forms.run(*module)))
+      return tools::kFailed;
     auto facts = inspect::explainTrainable(
         *module, loss, {{trainGlobs.begin(), trainGlobs.end()}, {freezeGlobs.begin(), freezeGlobs.end()}});
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printTrainable);

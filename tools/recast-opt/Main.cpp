@@ -2,6 +2,7 @@
 #include "ir/io/Load.h"
 #include "ir/io/MappedFile.h"
 #include "ir/io/Save.h"
+#include "ir/onnx/Node.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
@@ -10,6 +11,7 @@
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
 #include "passes/Report.h"
+#include "passes/forms/OrtOptimizer.h"
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
@@ -36,7 +38,8 @@ struct Globs : cl::list<std::string> {
 cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
                            cl::cat(category));
 Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"), cl::Required);
-cl::opt<std::string> emitKind("emit", cl::desc("step, gradient, forward, inference or mlir: what OUT holds"),
+cl::opt<std::string> emitKind("emit",
+                              cl::desc("step, gradient, forward, inference, training-info or mlir: what OUT holds"),
                               cl::init("step"), cl::cat(category));
 Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
 Globs train("train", "Tensors to train instead of the default choice");
@@ -89,6 +92,10 @@ Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after th
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
 Flag<std::string> weights("weights", "parameters or ema: which of the values in --state-in", "parameters");
+
+Flag<std::string> optimizerModel("optimizer-model",
+                                 "Optimizer model of ONNX Runtime: its kind and numbers where no flag says otherwise",
+                                 "", cl::value_desc("FILE"));
 
 constexpr llvm::StringLiteral kTool = "recast-opt";
 
@@ -163,13 +170,14 @@ std::string readUpdate(PipelineOptions &o) {
 // Fills the options; a message where a value is none of those that the contract names.
 std::string readOptions(PipelineOptions &o) {
   std::string kind = emitKind;
-  bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" || kind == "mlir";
+  bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" ||
+               kind == "training-info" || kind == "mlir";
   if (!known)
-    return "--emit=" + kind + ": step, gradient, forward, inference or mlir is needed";
-  o.emit = kind == "step" || kind == "mlir" ? Emit::Step
-           : kind == "gradient"             ? Emit::Gradient
-           : kind == "forward"              ? Emit::Forward
-                                            : Emit::Inference;
+    return "--emit=" + kind + ": step, gradient, forward, inference, training-info or mlir is needed";
+  o.emit = kind == "gradient"    ? Emit::Gradient
+           : kind == "forward"   ? Emit::Forward
+           : kind == "inference" ? Emit::Inference
+                                 : Emit::Step;
   bool isFp8 = precision == "fp8-delayed" || precision == "fp8-current" || precision == "fp8-row" ||
                precision == "fp8-block" || precision == "mxfp8";
   if (precision != "f32" && precision != "tf32" && precision != "bf16" && precision != "f16" && !isFp8)
@@ -214,6 +222,39 @@ std::string readOptions(PipelineOptions &o) {
   o.normalize = normalize;
   o.seed = seed;
   return "";
+}
+
+// What the optimizer model of ONNX Runtime says, where no flag does.
+mlir::LogicalResult readOptimizerModel(mlir::MLIRContext &context, PipelineOptions &o) {
+  auto module = io::loadModel(context, optimizerModel);
+  if (!module)
+    return mlir::failure();
+  auto found = forms::readOrtOptimizer(*module);
+  if (mlir::failed(found))
+    return mlir::failure();
+  if (!optimizer.getNumOccurrences())
+    o.optimizer = found->kind;
+  if (o.optimizer != found->kind)
+    return mlir::success(); // its numbers are those of another update
+  o.adamForm = found->adamForm;
+  // What flags say comes last, and counts.
+  std::vector<std::string> settings;
+  auto set = [&](llvm::StringRef name, double value) {
+    settings.push_back((name + "=" + llvm::Twine(llvm::formatv("{0:e17}", value).str())).str());
+  };
+  if (found->kind == "adamw") {
+    set("beta1", found->beta1);
+    set("beta2", found->beta2);
+    set("eps", found->eps);
+    set("weight-decay", found->weightDecay);
+  }
+  o.optimizerSettings.clear();
+  if (std::string problem = optimizerFlags.read(o.optimizer, o.optimizerSettings); !problem.empty()) {
+    tools::fail(kTool, problem);
+    return mlir::failure();
+  }
+  o.optimizerSettings.insert(o.optimizerSettings.begin(), settings.begin(), settings.end());
+  return mlir::success();
 }
 
 // Runs the passes; 0 or the exit code. The pass manager's reports (--mlir-timing) print when it goes.
@@ -273,13 +314,26 @@ int main(int argc, char **argv) {
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
   std::shared_ptr<io::MappedFile> source;
-  auto module = io::loadModel(context, input, {allowUnknown}, &source);
+  auto handling = options.emit == Emit::Step      ? io::TrainingInfo::Join
+                  : options.emit == Emit::Forward ? io::TrainingInfo::Keep
+                                                  : io::TrainingInfo::Drop;
+  auto module = io::loadModel(context, input, {allowUnknown, handling}, &source);
   if (!module)
+    return tools::kFailed;
+  if (!optimizerModel.empty() && mlir::failed(readOptimizerModel(context, options)))
     return tools::kFailed;
   if (!stateIn.empty())
     if (mlir::failed(tools::applyState(*module, stateIn, weights == "ema")))
       return tools::kFailed;
 
+  if (options.emit == Emit::Step && !onnx_ir::getMetadata(*module, "recast.state").empty()) {
+    options.isStep = true;
+    for (const auto &[name, flag] : cl::getRegisteredOptions())
+      if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
+          !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each"}, name))
+        return tools::fail(kTool, input + ": is a training step already, which --" + name +
+                                      " does not change; give the forward graph instead");
+  }
   if (int code = rewrite(*module, options, pipeline))
     return code;
   if (auto error = writeReport(*module))
@@ -287,8 +341,9 @@ int main(int argc, char **argv) {
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
-  if (auto error =
-          emitKind == "mlir" ? io::saveText(*module, target) : io::saveModel(*module, target, input, source.get()))
+  if (auto error = emitKind == "mlir"
+                       ? io::saveText(*module, target)
+                       : io::saveModel(*module, target, input, source.get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.
   tools::finish(tools::kDone);
