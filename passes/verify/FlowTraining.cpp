@@ -113,16 +113,19 @@ bool addTrain(FlowBuilder &b, Node node) {
     ValueId bound = b.operand(node, node.numInputs() - 1);
     for (unsigned i = 0; i + 1 < node.numInputs(); ++i)
       b.bind(node.output(i), Kind::Extremum, {b.operand(node, i), bound}, {}, FlowNode::Elementwise);
-  } else if (op == "adamw" || op == "adam") {
-    AdamResult result = addAdam(b, {.param = b.operand(node, 1),
-                                    .grad = b.operand(node, 2),
-                                    .first = b.operand(node, 3),
-                                    .second = b.operand(node, 4),
-                                    .skip = b.operand(node, 0),
-                                    .decaysGradient = op == "adam"});
+  } else if (op == "adamw" || op == "adam" || op == "nadam" || op == "radam") {
+    AdamResult result =
+        addAdam(b, {.param = b.operand(node, 1),
+                    .grad = b.operand(node, 2),
+                    .first = b.operand(node, 3),
+                    .second = b.operand(node, 4),
+                    .skip = b.operand(node, 0),
+                    .decaysGradient = op == "adam" || (op != "adamw" && !node.getInt("decoupled_weight_decay", 0))});
     b.set(node.output(0), result.param);
     b.set(node.output(1), result.first);
     b.set(node.output(2), result.second);
+    if (ValueId product = b.operand(node, 5); op == "nadam") // Of the momenta: a number that the steps count down.
+      b.set(node.output(3), b.select(b.operand(node, 0), product, b.product(product, b.anyNumber())));
   } else if (op == "sgd") {
     addSgd(b, node);
   } else if (op == "keep_if") {
