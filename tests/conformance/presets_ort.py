@@ -1,11 +1,10 @@
-"""The step model of every preset is valid ONNX, and where onnxruntime has the kernels its loss is the bundled runtime's.
+"""The step model of every preset is valid ONNX, and has the same loss on onnxruntime, where that has the kernels.
 
 Two steps, each from the state that the bundled runtime had before it. Tolerance on the loss: one unit roundoff of the
 type that holds the operands of products, as a part of the loss (2^-11 in f16 and tf32, 2^-8 in bf16, 2^-4 in E4M3;
-ort_agreement.py is about f32). Both runtimes round the same operands, and add in
-f32 in their own order; an operand that comes out on the other side of a rounding moves by a unit of its type.
-Skipped steps are not compared: from one f16 operator without a kernel to the next, onnxruntime keeps f32, and does not
-see the overflow of what the file says is f16.
+ort_agreement.py is about f32). Both runtimes round the same operands and add in f32, in orders of their own: an operand
+may come out on the other side of a rounding. Skipped steps are not compared: from one f16 operator that it has no
+kernel for to the next, onnxruntime keeps f32, and does not see the overflow of what the file says is f16.
 
 onnxruntime's CPU has no kernels of bf16 for most operators. The line of a preset that it cannot run names the operator
 that it lacks; any other refusal is a failure.
