@@ -287,8 +287,9 @@ def QuantizeProducts : Recast_Pass<"quantize-products"> {
                         ->  ... the same of w
                             y = Cast(MatMul(xd, wd))
     ```
-    E4M3FN for values of the forward, E5M2 for gradients; one quantisation for each tensor and tiling. With the recipe
-    `delayed` the scale is state; with the others `train.quantize_fp8_tiles` finds it from the tensor itself.
+    E4M3FN for values of the forward, and for gradients where scales are finer than one for the tensor; else E5M2 for
+    gradients. One quantisation for each tensor and tiling. With the recipe `delayed` the scale is state; with the others
+    `train.quantize_fp8_tiles` finds it from the tensor itself.
   }];
   let options = [
     Option<"recipe", "recipe", "std::string", "\"delayed\"", "delayed, current, row, block or mx">,

@@ -86,10 +86,12 @@ private:
     return source;
   }
 
-  // E5M2 where the value comes from the gradient of the loss, E4M3FN where it comes from the forward.
+  // E5M2 where the value comes from the gradient of the loss and one scale has to cover the whole tensor; else E4M3FN.
+  // Numbers that share a finer scale lie closer together, and digits are worth more to them than range (DeepSeek-V3,
+  // 3.3.2; the defaults of Transformer Engine's Float8BlockScaling and MXFP8BlockScaling; torchao's ROWWISE).
   int64_t formatOf(precision::ProductOperand operand) const {
     bool isGradient = hasGradients && !forward.contains(trace(operand, /*reshapes=*/true).root);
-    return isGradient ? onnx::TensorProto::FLOAT8E5M2 : onnx::TensorProto::FLOAT8E4M3FN;
+    return isGradient && isPerTensor() ? onnx::TensorProto::FLOAT8E5M2 : onnx::TensorProto::FLOAT8E4M3FN;
   }
 
   SmallVector<int64_t> tileFor(const Source &source) const {

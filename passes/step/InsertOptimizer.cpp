@@ -45,6 +45,12 @@ struct InsertOptimizerPass : impl::InsertOptimizerBase<InsertOptimizerPass> {
       if (!rate)
         rate = s.b.mulScalar(lr, lrFactors[i]);
       TensorAttr initial = initializer.getValue();
+      if (Type element = elementTypeOf(initializer.getResult()); element.isBF16() || element.isF16()) {
+        s.graph.emitError() << "the parameter '" << name << "' is " << (element.isBF16() ? "bf16" : "f16")
+                            << ": without fp32 master weights small updates are lost; bring the model to f32 with "
+                            << "--dtype=f32, and choose the type of its products with --precision";
+        return signalPassFailure();
+      }
       Value parameter = s.promote(initializer);
       Value next =
           updateParameter({s, parameter, gradients[i], skip, counted, rate, set.weightDecay * decayFactors[i], name});

@@ -297,21 +297,29 @@ def bloom(test):
     source = test.corpus / "ort" / "bloom3_training.onnx"
     dims = ["--dim=inputs_input_ids_dim0=2", "--dim=inputs_attention_mask_dim0=2", "--dim=inputs_labels_dim0=2",
             "--dim=inputs_attention_mask_dim1=6", "--dim=inputs_labels_dim1=6"]
-    # The embedding alone has 257 million elements: without moments for it the file holds it once.
+    # The embedding alone has 257 million elements: the file holds it once, and nothing for its gradient.
     step = test.temp / "bloom.onnx"
-    test.tool("recast-opt", source, *dims, "--freeze=*word_embeddings.weight", "-o", step)
+    test.tool("recast-opt", source, *dims, "--emit=gradient", "--freeze=*word_embeddings.weight", "-o", step)
     onnx.checker.check_model(str(step))
     model = kit.load_model(step)
     del model.graph.initializer[:]
-    names = json.loads(kit.metadata(model)["recast.parameters"])
+    names = [o.name.removeprefix("grad.") for o in model.graph.output if o.name.startswith("grad.")]
     inputs = [i.name for i in kit.load_model(source).graph.input[3:]]
     test.check(names == [n for n in inputs if not n.endswith("word_embeddings.weight")],
                f"bloom: passes the checker, {len(names)} parameters")
     test.check({n.domain for n in model.graph.node} == {"", "recast"}, "bloom: standard operators and recast's own")
     step.unlink()
+    # It is f16 throughout: a step of it would have no fp32 master weights.
+    refused = test.tool("recast-opt", source, *dims, "-o", step, ok=False)
+    test.check(refused.returncode == 1 and "is f16: without fp32 master weights" in refused.stderr
+               and not step.exists(), "bloom: f16 parameters are refused by name, and nothing is written")
 
     small = test.temp / "small.onnx"
     shapes = shrunk(source, small)
+    test.tool("recast-opt", small, *dims, "--dtype=f32", "--precision=bf16", "-o", step)
+    onnx.checker.check_model(str(step))
+    test.check(len(json.loads(kit.metadata(kit.load_model(step))["recast.parameters"])) == len(shapes),
+               "bloom, small: with --dtype=f32 there is a step for all parameters")
     random = np.random.default_rng(11)
     start = {n: random.standard_normal(s) * 0.3 + ("norm" in n and n.endswith("weight")) for n, s in shapes.items()}
     ids, mask = random.integers(0, 61, (2, 6)), np.array([[1] * 6, [0, 0, 1, 1, 1, 1]])
