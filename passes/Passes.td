@@ -294,7 +294,7 @@ def QuantizeProducts : Recast_Pass<"quantize-products"> {
   let options = [
     Option<"recipe", "recipe", "std::string", "\"delayed\"", "delayed, current, row, block or mx">,
     Option<"keepsState", "keeps-state", "bool", "true", "false: the recipe delayed scales as current">,
-    Option<"history", "history", "int64_t", "1024", "Steps that an amax history covers">,
+    Option<"history", "history", "int64_t", "16", "Steps that an amax history covers">,
   ];
   let statistics = [Statistic<"numTensors", "tensors", "Tensors quantised">];
 }

@@ -54,7 +54,7 @@ cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
 Flag<std::string> precision("precision", "f32, tf32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block or mxfp8",
                             "f32");
-Flag<int64_t> fp8History("fp8-history", "Steps that the amax histories of fp8-delayed cover", 1024);
+Flag<int64_t> fp8History("fp8-history", "Steps that the amax histories of fp8-delayed cover", 16);
 Flag<std::string> fp8Amax("fp8-amax", "max or most_recent: what of the history sets the scale", "max");
 Flag<int64_t> fp8Margin("fp8-margin", "Powers of two that fp8-delayed stays below the largest number", 0);
 Flag<std::string> fp8NaN("fp8-nan", "propagate or ignore: a NaN in the history keeps the scale, or counts as 0",
