@@ -54,9 +54,7 @@ Model::Model(const Problem &problem) {
   std::ranges::sort(cuts);
   cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
   sections = static_cast<int>(cuts.size());
-  auto section = [&](int step) {
-    return static_cast<int>(std::ranges::upper_bound(cuts, step) - cuts.begin());
-  };
+  auto section = [&](int step) { return static_cast<int>(std::ranges::upper_bound(cuts, step) - cuts.begin()); };
   for (Block &block : blocks)
     block = {block.size / static_cast<Height>(unit), section(block.begin) - 1, section(block.end), block.item};
   std::ranges::sort(blocks, {}, [](const Block &b) { return std::tuple(b.begin, b.end, -b.size, b.item); });
@@ -97,6 +95,7 @@ private:
     enum Kind { Skyline, Low, Placed } kind;
     int index;
     Height old;
+    bool wasSolid = false;
   };
   struct Choice {
     int section = -1; ///< -1: nothing is left to place.
@@ -107,9 +106,9 @@ private:
   Fit solve(int begin, int end);
   Fit solveParts(int begin, int end);
   Choice choose(int begin, int end);
-  Height raise(int section, int valleyBegin, int valleyEnd, const std::vector<int> &candidates) const;
+  bool isOnFloor(int block) const;
   bool place(int block);
-  bool lift(int section, Height height);
+  bool lift(int section, Height height, bool solid);
   bool settle();
   void touch(int section) {
     if (!isDirty[at(section)]) {
@@ -131,14 +130,17 @@ private:
   std::vector<Height> skyline, rest;      ///< One a section; `rest`: the sum of what is not placed.
   std::vector<Height> low;                ///< One a block: its lowest possible offset; its offset when placed.
   std::vector<char> placed, isDirty;
-  std::vector<int> dirty, runEnd, count;
+  std::vector<char> isSolid; ///< One a section: whether a placed block (or the bottom) ends at the skyline.
+  std::vector<int> dirty, valleyEnd, count, solidBefore; ///< The last three: of the state being branched on.
   std::vector<Change> trail;
 };
 
 Search::Search(const Model &model, Height capacity, FailedStates &failed)
-    : model(model), capacity(capacity), failed(failed), covering(at(model.sections)), firstBlock(at(model.sections) + 1),
-      skyline(at(model.sections)), rest(at(model.sections)), low(model.blocks.size()), placed(model.blocks.size()),
-      isDirty(at(model.sections)), runEnd(at(model.sections)), count(at(model.sections) + 1) {
+    : model(model), capacity(capacity), failed(failed), covering(at(model.sections)),
+      firstBlock(at(model.sections) + 1), skyline(at(model.sections)), rest(at(model.sections)),
+      low(model.blocks.size()), placed(model.blocks.size()), isDirty(at(model.sections)),
+      isSolid(at(model.sections), true), valleyEnd(at(model.sections)), count(at(model.sections) + 1),
+      solidBefore(at(model.sections) + 1) {
   for (size_t i = 0; i < model.blocks.size(); ++i)
     for (int s = model.blocks[i].begin; s < model.blocks[i].end; ++s) {
       covering[at(s)].push_back(static_cast<int>(i));
@@ -165,7 +167,6 @@ Fit Search::run(const std::vector<double> &order, uint64_t nodeLimit) {
 
 /// Places all that lies in the sections; where it cannot, the state is as before.
 Fit Search::solve(int begin, int end) {
-  // Forced decisions and a first branch in a loop; recursion for what has alternatives.
   size_t start = trail.size();
   uint64_t state = key(begin, end);
   if (failed.has(state))
@@ -183,7 +184,7 @@ Fit Search::solve(int begin, int end) {
       break;
     if (++nodes > limit)
       return fail(Fit::OutOfNodes);
-    bool sound = isRaise ? lift(choice.section, choice.raised) : place(choice.blocks[i]);
+    bool sound = isRaise ? lift(choice.section, choice.raised, false) : place(choice.blocks[i]);
     if (settle() && sound) {
       Fit fit = solveParts(begin, end);
       if (fit != Fit::Impossible)
@@ -228,19 +229,21 @@ Search::Choice Search::choose(int begin, int end) {
     while (to < end && height(to) == height(s))
       ++to;
     bool isValley = height(s) != kWall && height(s - 1) > height(s) && height(to) > height(s);
-    for (; s < to; ++s)
-      runEnd[at(s)] = isValley ? to : -1;
+    for (; s < to; ++s) {
+      valleyEnd[at(s)] = isValley ? to : -1;
+      solidBefore[at(s) + 1] = solidBefore[at(s)] + isSolid[at(s)];
+    }
   }
   for (int b = firstBlock[at(begin)]; b < firstBlock[at(end)]; ++b)
-    if (const Block &block = model.blocks[at(b)]; !placed[at(b)] && runEnd[at(block.begin)] >= block.end) {
-      ++count[at(block.begin)];
-      --count[at(block.end)];
+    if (isOnFloor(b)) {
+      ++count[at(model.blocks[at(b)].begin)];
+      --count[at(model.blocks[at(b)].end)];
     }
   Choice choice;
   std::pair<Height, Height> least{kWall, 0};
   for (int s = begin, choices = 0; s < end; ++s) {
     choices += count[at(s)];
-    if (runEnd[at(s)] < 0)
+    if (valleyEnd[at(s)] < 0)
       continue;
     Height slack = capacity - skyline[at(s)] - rest[at(s)];
     if (std::pair<Height, Height> here{choices + (slack > 0), slack}; here < least) {
@@ -250,33 +253,40 @@ Search::Choice Search::choose(int begin, int end) {
   }
   if (choice.section < 0)
     return choice;
-  int valleyEnd = runEnd[at(choice.section)], valleyBegin = choice.section;
-  while (valleyBegin > begin && runEnd[at(valleyBegin - 1)] == valleyEnd)
-    --valleyBegin;
-  std::vector<int> inside;
-  for (int b = firstBlock[at(valleyBegin)]; b < firstBlock[at(valleyEnd)]; ++b)
-    if (!placed[at(b)] && model.blocks[at(b)].end <= valleyEnd)
-      inside.push_back(b);
-  Height wall = std::min(height(valleyBegin - 1), height(valleyEnd));
-  // What is not on the floor lies on another block of the valley, or higher than a wall.
-  Height raised = kWall, support = wall;
-  for (int b : inside) {
+  // What is not on the floor lies on another block of the valley, or on what is not lower than a wall.
+  int valley = choice.section, to = valleyEnd[at(valley)];
+  while (valley > begin && valleyEnd[at(valley - 1)] == to)
+    --valley;
+  Height floor = skyline[at(choice.section)], wall = std::min(height(valley - 1), height(to));
+  Height raised = kWall, support = wall == kWall ? kWall : wall + 1;
+  for (int b = firstBlock[at(valley)]; b < firstBlock[at(to)]; ++b) {
+    if (!isOnFloor(b))
+      continue;
     const Block &block = model.blocks[at(b)];
+    auto isSame = [&](int other) {
+      const Block &o = model.blocks[at(other)];
+      return o.begin == block.begin && o.end == block.end && o.size == block.size;
+    };
     if (block.begin > choice.section || block.end <= choice.section)
-      support = std::min(support, skyline[at(choice.section)] + block.size);
-    else if (choice.blocks.empty() || std::ranges::none_of(choice.blocks, [&](int other) {
-               const Block &o = model.blocks[at(other)];
-               return std::tuple(o.begin, o.end, o.size) == std::tuple(block.begin, block.end, block.size);
-             }))
+      support = std::min(support, floor + block.size);
+    else if (std::ranges::none_of(choice.blocks, isSame))
       choice.blocks.push_back(b);
   }
   for (int b : covering[at(choice.section)])
     if (!placed[at(b)])
-      raised = std::min(raised, low[at(b)] > skyline[at(choice.section)] ? low[at(b)] : support);
+      raised = std::min(raised, low[at(b)] > floor ? low[at(b)] : support);
   if (raised <= capacity - rest[at(choice.section)])
     choice.raised = raised;
   std::ranges::sort(choice.blocks, {}, [&](int b) { return std::pair((*rank)[at(b)], b); });
   return choice;
+}
+
+/// Whether the block can lie on the floor of a valley. Where the whole floor below it is lost space, it cannot: nothing
+/// would carry it.
+bool Search::isOnFloor(int index) const {
+  const Block &block = model.blocks[at(index)];
+  return !placed[at(index)] && valleyEnd[at(block.begin)] >= block.end &&
+         solidBefore[at(block.end)] > solidBefore[at(block.begin)];
 }
 
 bool Search::place(int index) {
@@ -289,16 +299,17 @@ bool Search::place(int index) {
     touch(s);
   }
   for (int s = block.begin; s < block.end; ++s)
-    sound = sound && lift(s, low[at(index)] + block.size);
+    sound = sound && lift(s, low[at(index)] + block.size, true);
   return sound;
 }
 
-bool Search::lift(int section, Height height) {
+bool Search::lift(int section, Height height, bool solid) {
   Height &now = skyline[at(section)];
   if (height <= now)
     return true;
-  trail.push_back({Change::Skyline, section, now});
+  trail.push_back({Change::Skyline, section, now, static_cast<bool>(isSolid[at(section)])});
   now = height;
+  isSolid[at(section)] = solid;
   if (height + rest[at(section)] > capacity)
     return false;
   for (int b : covering[at(section)]) {
@@ -330,7 +341,7 @@ bool Search::settle() {
     for (int b : covering[at(section)])
       if (!placed[at(b)])
         floor = std::min(floor, low[at(b)]);
-    sound = lift(section, floor);
+    sound = lift(section, floor, false);
   }
   return sound;
 }
@@ -341,6 +352,7 @@ void Search::undo(size_t mark) {
     switch (change.kind) {
     case Change::Skyline:
       skyline[at(change.index)] = change.old;
+      isSolid[at(change.index)] = change.wasSolid;
       break;
     case Change::Low:
       low[at(change.index)] = change.old;
@@ -358,7 +370,8 @@ uint64_t Search::key(int begin, int end) const {
   uint64_t hash = mix(static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end));
   for (int s = begin; s < end; ++s)
     if (rest[at(s)])
-      hash += mix(static_cast<uint64_t>(skyline[at(s)]) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(s) + 1);
+      hash += mix(static_cast<uint64_t>(skyline[at(s)]) * 0x9e3779b97f4a7c15u +
+                  static_cast<uint64_t>(2 * s + isSolid[at(s)]) + 1);
   for (int b = firstBlock[at(begin)]; b < firstBlock[at(end)]; ++b)
     if (!placed[at(b)])
       hash += mix((static_cast<uint64_t>(b) + 1) * 0xd1342543de82ef95u);
@@ -381,7 +394,7 @@ std::vector<double> rankOf(const Model &model, size_t attempt) {
 Fit fit(const Problem &problem, const Model &model, size_t capacity, uint64_t &nodes, Solution &solution) {
   FailedStates failed(nodes);
   Search search(model, static_cast<Height>(capacity / model.unit), failed);
-  uint64_t share = 1000;
+  uint64_t share = 1000 + 4 * model.blocks.size();
   for (size_t attempt = 0; nodes; ++attempt, share += share / 8) {
     uint64_t before = search.used();
     Fit result = search.run(rankOf(model, attempt), std::min(nodes, share));

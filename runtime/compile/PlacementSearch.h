@@ -1,4 +1,5 @@
-// Exact placement in an arena of a given size: a search that ends with a placement or with the proof that there is none.
+// Exact placement in an arena of a given size: a search that ends with a placement or with the proof that there is
+// none.
 #pragma once
 #include "runtime/compile/Placement.h"
 
