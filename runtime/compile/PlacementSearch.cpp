@@ -19,6 +19,7 @@ namespace {
 
 using Height = int64_t; // In units: the greatest common divisor of all sizes.
 constexpr Height kWall = std::numeric_limits<Height>::max();
+constexpr int kDeepest = 5000; // Decisions on top of each other: a bound on the stack.
 
 struct Block {
   Height size;
@@ -110,6 +111,10 @@ private:
   bool place(int block);
   bool lift(int section, Height height, bool solid);
   bool settle();
+  bool isFull(int section) {
+    ++faults[at(section)];
+    return false;
+  }
   void touch(int section) {
     if (!isDirty[at(section)]) {
       isDirty[at(section)] = true;
@@ -125,12 +130,14 @@ private:
   FailedStates &failed;
   const std::vector<double> *rank = nullptr;
   uint64_t nodes = 0, limit = 0;
+  int depth = 0;
   std::vector<std::vector<int>> covering; ///< One a section: the blocks that are live in it.
   std::vector<int> firstBlock;            ///< One a section, and one more: the first block that begins there or later.
   std::vector<Height> skyline, rest;      ///< One a section; `rest`: the sum of what is not placed.
   std::vector<Height> low;                ///< One a block: its lowest possible offset; its offset when placed.
   std::vector<char> placed, isDirty;
-  std::vector<char> isSolid; ///< One a section: whether a placed block (or the bottom) ends at the skyline.
+  std::vector<char> isSolid;  ///< One a section: whether a placed block (or the bottom) ends at the skyline.
+  std::vector<double> faults; ///< One a section: how often it had no room.
   std::vector<int> dirty, valleyEnd, count, solidBefore; ///< The last three: of the state being branched on.
   std::vector<Change> trail;
 };
@@ -139,8 +146,8 @@ Search::Search(const Model &model, Height capacity, FailedStates &failed)
     : model(model), capacity(capacity), failed(failed), covering(at(model.sections)),
       firstBlock(at(model.sections) + 1), skyline(at(model.sections)), rest(at(model.sections)),
       low(model.blocks.size()), placed(model.blocks.size()), isDirty(at(model.sections)),
-      isSolid(at(model.sections), true), valleyEnd(at(model.sections)), count(at(model.sections) + 1),
-      solidBefore(at(model.sections) + 1) {
+      isSolid(at(model.sections), true), faults(at(model.sections)), valleyEnd(at(model.sections)),
+      count(at(model.sections) + 1), solidBefore(at(model.sections) + 1) {
   for (size_t i = 0; i < model.blocks.size(); ++i)
     for (int s = model.blocks[i].begin; s < model.blocks[i].end; ++s) {
       covering[at(s)].push_back(static_cast<int>(i));
@@ -182,11 +189,13 @@ Fit Search::solve(int begin, int end) {
     bool isRaise = i == choice.blocks.size();
     if (isRaise && choice.raised == kWall)
       break;
-    if (++nodes > limit)
+    if (++nodes > limit || depth > kDeepest)
       return fail(Fit::OutOfNodes);
     bool sound = isRaise ? lift(choice.section, choice.raised, false) : place(choice.blocks[i]);
     if (settle() && sound) {
+      ++depth;
       Fit fit = solveParts(begin, end);
+      --depth;
       if (fit != Fit::Impossible)
         return fit == Fit::Found ? fit : fail(fit);
     }
@@ -240,13 +249,16 @@ Search::Choice Search::choose(int begin, int end) {
       --count[at(model.blocks[at(b)].end)];
     }
   Choice choice;
-  std::pair<Height, Height> least{kWall, 0};
+  // Fewest choices first, and among the others those where faults were found: they are found sooner then.
+  std::pair<double, Height> least{std::numeric_limits<double>::infinity(), 0};
   for (int s = begin, choices = 0; s < end; ++s) {
     choices += count[at(s)];
     if (valleyEnd[at(s)] < 0)
       continue;
     Height slack = capacity - skyline[at(s)] - rest[at(s)];
-    if (std::pair<Height, Height> here{choices + (slack > 0), slack}; here < least) {
+    int all = choices + (slack > 0);
+    double cost = all < 2 ? 0 : all / std::log2(2 + faults[at(s)]);
+    if (std::pair<double, Height> here{cost, slack}; here < least) {
       least = here;
       choice.section = s;
     }
@@ -311,13 +323,13 @@ bool Search::lift(int section, Height height, bool solid) {
   now = height;
   isSolid[at(section)] = solid;
   if (height + rest[at(section)] > capacity)
-    return false;
+    return isFull(section);
   for (int b : covering[at(section)]) {
     if (placed[at(b)] || low[at(b)] >= height)
       continue;
     const Block &block = model.blocks[at(b)];
     if (height + block.size > capacity)
-      return false;
+      return isFull(section);
     trail.push_back({Change::Low, b, low[at(b)]});
     // Where this block was one that could lie on the skyline, another may be the lowest now.
     for (int s = block.begin; s < block.end; ++s)
@@ -394,8 +406,9 @@ std::vector<double> rankOf(const Model &model, size_t attempt) {
 Fit fit(const Problem &problem, const Model &model, size_t capacity, uint64_t &nodes, Solution &solution) {
   FailedStates failed(nodes);
   Search search(model, static_cast<Height>(capacity / model.unit), failed);
+  // Effort is heavy-tailed: many short attempts, which share what is known to fail, do better than a few long ones.
   uint64_t share = 1000 + 4 * model.blocks.size();
-  for (size_t attempt = 0; nodes; ++attempt, share += share / 8) {
+  for (size_t attempt = 0; nodes; ++attempt, share += share / 16) {
     uint64_t before = search.used();
     Fit result = search.run(rankOf(model, attempt), std::min(nodes, share));
     nodes -= std::min(nodes, search.used() - before);
@@ -418,6 +431,20 @@ Fit fit(const Problem &problem, const Model &model, size_t capacity, uint64_t &n
 
 Fit fit(const Problem &problem, size_t capacity, uint64_t &nodes, Solution &solution) {
   return fit(problem, Model(problem), capacity, nodes, solution);
+}
+
+Solution minimise(const Problem &problem, Solution start, uint64_t nodes) {
+  Model model(problem);
+  size_t bound = lowerBound(problem);
+  // The bound itself is what most problems reach. Then bisection; a capacity that took too long counts as too small.
+  for (size_t capacity = bound; bound < start.bytes && nodes; capacity = bound + (start.bytes - bound) / 2) {
+    capacity -= capacity % model.unit;
+    uint64_t share = (nodes + 1) / 2, left = share;
+    if (fit(problem, model, capacity, left, start) != Fit::Found)
+      bound = capacity + model.unit;
+    nodes -= share - left;
+  }
+  return start;
 }
 
 } // namespace recast::placement
