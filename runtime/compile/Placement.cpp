@@ -1,4 +1,5 @@
 #include "runtime/compile/Placement.h"
+#include "runtime/compile/PlacementSearch.h"
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -162,6 +163,8 @@ Solution solve(const Problem &problem) {
   improve(bySize);
   improve(byArea);
   improve(length);
+  if (best.bytes > bound && events.live.size() <= kSearchedItems)
+    return minimise(problem, std::move(best), kSearchEffort / events.live.size());
   return best;
 }
 
