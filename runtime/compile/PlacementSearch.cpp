@@ -42,7 +42,7 @@ std::vector<double> rankOf(const Model &model, size_t attempt) {
   std::vector<double> rank;
   for (const Block &block : model.blocks) {
     double size = static_cast<double>(block.size), length = block.end - block.begin;
-    double keys[] = {size * length, size, length, size * size * length};
+    double keys[] = {length, size * size * length, size * length, size};
     double noise = attempt < 4 ? 1 : std::exp2(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
     rank.push_back(-keys[attempt % 4] * noise);
   }
