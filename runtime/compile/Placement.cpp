@@ -1,4 +1,5 @@
 #include "runtime/compile/Placement.h"
+#include "runtime/compile/PlacementSearch.h"
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -143,6 +144,14 @@ size_t lowerBound(const Problem &problem, const Events &events) {
 size_t lowerBound(const Problem &problem) { return lowerBound(problem, Events(problem)); }
 
 Solution solve(const Problem &problem) {
+  Solution best = heuristics(problem);
+  size_t live = static_cast<size_t>(std::ranges::count_if(problem.items, [](const Item &item) { return item.bytes; }));
+  if (live > kSearchedItems || best.bytes == lowerBound(problem))
+    return best;
+  return minimise(problem, std::move(best), kSearchEffort / live);
+}
+
+Solution heuristics(const Problem &problem) {
   Events events(problem);
   Solution best = placeInTime(problem, events);
   size_t bound = lowerBound(problem, events);

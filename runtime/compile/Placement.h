@@ -26,9 +26,14 @@ struct Solution {
 /// The most bytes that are needed at one step, each item rounded up to the alignment: no solution is smaller.
 size_t lowerBound(const Problem &problem);
 
-/// A good solution, the same at every call. Heuristics: the arena is often, and not always, as small as possible.
-/// Time grows with n log n beyond kThoroughItems items, and with n^2 below.
+/// A good solution, the same at every call: the best of some heuristics, and up to kSearchedItems items what a search
+/// makes of it. The arena is mostly, and not always, as small as possible.
 Solution solve(const Problem &problem);
+inline constexpr size_t kSearchedItems = 2000;
+inline constexpr size_t kSearchEffort = 20'000'000; ///< Decisions times items: at most some tenths of a second.
+
+/// The best of some orders of placing. Time grows with n log n beyond kThoroughItems items, and with n^2 below.
+Solution heuristics(const Problem &problem);
 inline constexpr size_t kThoroughItems = 6000;
 
 /// "" where the solution is sound; else what is wrong: two live items that overlap, an offset that is not aligned, an
