@@ -1,6 +1,8 @@
 #include "runtime/compile/PlacementSearch.h"
 #include <algorithm>
 #include <climits>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
@@ -110,6 +112,27 @@ TEST(PlacementSearch, FillsARectangleWithoutAGap) {
         << "seed " << seed << ", " << problem.items.size() << " items";
     ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
     ASSERT_EQ(solution.bytes, 64u * 64);
+  }
+}
+
+// MiniMalloc's challenging instances; bench/allocation times them. Most leave no byte of the arena unused.
+TEST(PlacementSearch, PlacesMiniMallocsInstancesAtTheirCapacity) {
+  auto folder = std::filesystem::path(RECAST_CORPUS).parent_path() / "benchmarks" / "allocation";
+  for (char name = 'A'; name <= 'K'; ++name) {
+    std::ifstream file(folder / (std::string(1, name) + ".csv"));
+    ASSERT_TRUE(file) << folder << " lacks instance " << name;
+    file.ignore(INT_MAX, '\n');
+    Problem problem{.items = {}, .alignment = 1};
+    int id, first, end;
+    size_t bytes;
+    for (char comma; file >> id >> comma >> first >> comma >> end >> comma >> bytes;)
+      problem.items.push_back({bytes, first, end - 1});
+    ASSERT_GT(problem.items.size(), 100u) << name;
+    uint64_t nodes = 2'000'000;
+    Solution solution;
+    ASSERT_EQ(fit(problem, 1 << 20, nodes, solution), Fit::Found) << name;
+    ASSERT_EQ(check(problem, solution), "") << name;
+    ASSERT_LE(solution.bytes, size_t(1) << 20) << name;
   }
 }
 
