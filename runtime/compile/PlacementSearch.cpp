@@ -1,7 +1,6 @@
 #include "runtime/compile/PlacementSearch.h"
 #include "runtime/compile/PlacementSkyline.h"
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 #include <tuple>
@@ -43,7 +42,7 @@ std::vector<double> rankOf(const Model &model, size_t attempt) {
   for (const Block &block : model.blocks) {
     double size = static_cast<double>(block.size), length = block.end - block.begin;
     double keys[] = {length, size * size * length, size * length, size};
-    double noise = attempt < 4 ? 1 : std::exp2(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
+    double noise = attempt < 4 ? 1 : 0.5 + static_cast<double>(random() >> 11) * 0x1p-53;
     rank.push_back(-keys[attempt % 4] * noise);
   }
   return rank;

@@ -18,8 +18,8 @@ Search::Search(const Model &model, Height capacity, FailedStates &failed)
     : model(model), capacity(capacity), failed(failed), covering(at(model.sections)),
       firstBlock(at(model.sections) + 1), skyline(at(model.sections)), rest(at(model.sections)),
       low(model.blocks.size()), placed(model.blocks.size()), isDirty(at(model.sections)),
-      isSolid(at(model.sections), true), faults(at(model.sections)), valleyEnd(at(model.sections)),
-      count(at(model.sections) + 1), solidBefore(at(model.sections) + 1) {
+      isSolid(at(model.sections), true), faults(at(model.sections)), weights(at(model.sections), 1),
+      valleyEnd(at(model.sections)), count(at(model.sections) + 1), solidBefore(at(model.sections) + 1) {
   for (size_t i = 0; i < model.blocks.size(); ++i)
     for (int s = model.blocks[i].begin; s < model.blocks[i].end; ++s) {
       covering[at(s)].push_back(static_cast<int>(i));
@@ -129,7 +129,7 @@ Search::Choice Search::choose(int begin, int end) {
       continue;
     Height slack = capacity - skyline[at(s)] - rest[at(s)];
     int all = choices + (slack > 0);
-    double cost = all < 2 ? 0 : all / std::log2(2 + faults[at(s)]);
+    double cost = all < 2 ? 0 : all / weights[at(s)];
     if (std::pair<double, Height> here{cost, slack}; here < least) {
       least = here;
       choice.section = s;
@@ -171,6 +171,14 @@ bool Search::isOnFloor(int index) const {
   const Block &block = model.blocks[at(index)];
   return !placed[at(index)] && valleyEnd[at(block.begin)] >= block.end &&
          solidBefore[at(block.end)] > solidBefore[at(block.begin)];
+}
+
+bool Search::isFull(int section) {
+  // The logarithm of 2 + faults, linear between the powers of two: the same bits on every machine, unlike std::log2.
+  int exponent;
+  double mantissa = std::frexp(2 + ++faults[at(section)], &exponent);
+  weights[at(section)] = exponent - 2 + 2 * mantissa;
+  return false;
 }
 
 bool Search::place(int index) {

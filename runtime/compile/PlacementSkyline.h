@@ -29,7 +29,7 @@ struct Model {
   size_t unit = 1; ///< Bytes.
 };
 
-/// States without a placement, by a hash of 64 bits. A false hit would only lose a placement.
+/// States without a placement, by a hash of 64 bits. A false hit would lose a placement, never give a wrong one.
 class FailedStates {
 public:
   explicit FailedStates(uint64_t nodes) {
@@ -74,10 +74,7 @@ private:
   bool place(int block);
   bool lift(int section, Height height, bool solid);
   bool settle();
-  bool isFull(int section) {
-    ++faults[at(section)];
-    return false;
-  }
+  bool isFull(int section);
   void touch(int section) {
     if (!isDirty[at(section)]) {
       isDirty[at(section)] = true;
@@ -99,9 +96,9 @@ private:
   std::vector<Height> skyline, rest;      ///< One a section; `rest`: the sum of what is not placed.
   std::vector<Height> low;                ///< One a block: its lowest possible offset; its offset when placed.
   std::vector<char> placed, isDirty;
-  std::vector<char> isSolid;  ///< One a section: whether a placed block (or the bottom) ends at the skyline.
-  std::vector<double> faults; ///< One a section: how often it had no room.
-  std::vector<int> dirty, valleyEnd, count, solidBefore; ///< The last three: of the state being branched on.
+  std::vector<char> isSolid;           ///< One a section: whether a placed block (or the bottom) ends at the skyline.
+  std::vector<double> faults, weights; ///< One a section: how often it had no room, and how much that counts.
+  std::vector<int> dirty, valleyEnd, count, solidBefore; ///< The last three: of the state that is branched on.
   std::vector<Change> trail;
 };
 

@@ -1,5 +1,8 @@
 #include "runtime/compile/PlacementSearch.h"
 #include <algorithm>
+#include <climits>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
@@ -7,12 +10,12 @@
 namespace recast::placement {
 namespace {
 
-Problem randomProblem(uint64_t seed, size_t count, int steps, int sizes) {
+Problem randomProblem(uint64_t seed, size_t count, int steps, int sizes, int length = INT_MAX) {
   std::mt19937_64 random(seed);
   auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
   Problem problem;
   for (size_t i = 0; i < count; ++i) {
-    int first = below(steps), last = first + below(steps - first);
+    int first = below(steps), last = first + below(std::min(steps - first, length));
     problem.items.push_back({64 * static_cast<size_t>(1 + below(sizes)), first, last});
   }
   return problem;
@@ -64,13 +67,10 @@ Problem perfectProblem(uint64_t seed, int steps, int height) {
 }
 
 TEST(PlacementSearch, SmallProblemsReachTheOptimumOfBruteForce) {
-  int improved = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Problem problem = randomProblem(seed, 7, 6, 5);
     size_t optimum = bruteForce(problem);
-    Solution start = heuristics(problem);
-    improved += start.bytes > optimum;
-    Solution solution = minimise(problem, start, 100000);
+    Solution solution = minimise(problem, heuristics(problem), 100000);
     ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
     ASSERT_EQ(solution.bytes, optimum) << "seed " << seed;
     // The proof that less is impossible, and the optimum without a start that has it.
@@ -79,7 +79,28 @@ TEST(PlacementSearch, SmallProblemsReachTheOptimumOfBruteForce) {
     ASSERT_EQ(fit(problem, optimum, nodes, solution), Fit::Found) << "seed " << seed;
     ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
   }
-  EXPECT_GT(improved, 0); // Else the heuristics alone would have passed.
+}
+
+// Few small problems need more than what is live at the fullest step; these are found among many, and both answers of
+// the search are compared with brute force.
+TEST(PlacementSearch, ProvesThatTheLowerBoundIsOutOfReach) {
+  int proofs = 0;
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
+    Problem problem = randomProblem(seed, 9, 10, 2, 4);
+    uint64_t nodes = 100000;
+    Solution solution;
+    Fit result = fit(problem, lowerBound(problem), nodes, solution);
+    ASSERT_NE(result, Fit::OutOfNodes) << "seed " << seed;
+    if (result == Fit::Found) {
+      ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
+      continue;
+    }
+    ++proofs;
+    size_t optimum = bruteForce(problem);
+    ASSERT_GT(optimum, lowerBound(problem)) << "seed " << seed;
+    ASSERT_EQ(minimise(problem, heuristics(problem), 100000).bytes, optimum) << "seed " << seed;
+  }
+  EXPECT_GT(proofs, 0);
 }
 
 TEST(PlacementSearch, FillsARectangleWithoutAGap) {
@@ -91,6 +112,27 @@ TEST(PlacementSearch, FillsARectangleWithoutAGap) {
         << "seed " << seed << ", " << problem.items.size() << " items";
     ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
     ASSERT_EQ(solution.bytes, 64u * 64);
+  }
+}
+
+// MiniMalloc's challenging instances; bench/allocation times them. Most leave no byte of the arena unused.
+TEST(PlacementSearch, PlacesMiniMallocsInstancesAtTheirCapacity) {
+  auto folder = std::filesystem::path(RECAST_CORPUS).parent_path() / "benchmarks" / "allocation";
+  for (char name = 'A'; name <= 'K'; ++name) {
+    std::ifstream file(folder / (std::string(1, name) + ".csv"));
+    ASSERT_TRUE(file) << folder << " lacks instance " << name;
+    file.ignore(INT_MAX, '\n');
+    Problem problem{.items = {}, .alignment = 1};
+    int id, first, end;
+    size_t bytes;
+    for (char comma; file >> id >> comma >> first >> comma >> end >> comma >> bytes;)
+      problem.items.push_back({bytes, first, end - 1});
+    ASSERT_GT(problem.items.size(), 100u) << name;
+    uint64_t nodes = 2'000'000;
+    Solution solution;
+    ASSERT_EQ(fit(problem, 1 << 20, nodes, solution), Fit::Found) << name;
+    ASSERT_EQ(check(problem, solution), "") << name;
+    ASSERT_LE(solution.bytes, size_t(1) << 20) << name;
   }
 }
 

@@ -20,7 +20,7 @@ Problem randomProblem(uint64_t seed, size_t count, int steps) {
   return problem;
 }
 
-TEST(Placement, RandomProblemsAreSoundAndNearTheLowerBound) {
+TEST(Placement, RandomProblemsAreSoundAndReachTheLowerBound) {
   double worst = 1;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Problem problem = randomProblem(seed, 2 + seed, 1 + static_cast<int>(seed) / 2);
@@ -31,7 +31,7 @@ TEST(Placement, RandomProblemsAreSoundAndNearTheLowerBound) {
       worst = std::max(worst, static_cast<double>(solution.bytes) / static_cast<double>(lowerBound(problem)));
   }
   RecordProperty("worst", std::to_string(worst));
-  EXPECT_EQ(worst, 1); // Measured: see the README of runtime/compile.
+  EXPECT_EQ(worst, 1); // No proof that it must: measured. The heuristics alone reach 1.13.
 }
 
 TEST(Placement, IsTheSameAtEveryCall) {
