@@ -21,6 +21,7 @@ private:
   PlanBuilder(Unit &unit, Block &block, PlanBuilder *outer)
       : unit(unit), block(block), outer(outer), plan(std::make_unique<Plan>()) {}
   std::unique_ptr<Plan> runBody();
+  int carriedBuffer(Operation *op, const Prepared &prepared) const;
   void addSteps();
   void addBodies(Operation *op, Step &step);
   LogicalResult addArguments();
@@ -110,6 +111,11 @@ void PlanBuilder::addStep(Operation *op, Prepared prepared) {
       step.outputs.push_back(-1);
       continue;
     }
+    if (int carried = carriedBuffer(op, prepared); carried >= 0) {
+      buffers[result] = carried;
+      step.outputs.push_back(carried);
+      continue;
+    }
     int index = addBuffer(result, type, Place::Arena);
     itemOf.back() = static_cast<int>(problem.items.size());
     problem.items.push_back({type.bytes(), now(), now()});
@@ -128,6 +134,22 @@ void PlanBuilder::addStep(Operation *op, Prepared prepared) {
   step.refusals = std::move(prepared.refusals);
   step.workspaceBytes = prepared.workspaceBytes;
   plan->steps.push_back(std::move(step));
+}
+
+/// A sum that a Scan carries is added to where it lies: the buffer of the state that `op` adds to, where nothing else
+/// reads that state; else -1. The reference kernel of Add reads an element before it writes it.
+int PlanBuilder::carriedBuffer(Operation *op, const Prepared &prepared) const {
+  auto scan = outer ? dyn_cast<ScanOp>(block.getParentOp()) : ScanOp();
+  if (!scan || !isa<AddOp>(op) || prepared.library != "reference" || !op->getResult(0).hasOneUse())
+    return -1;
+  OpOperand &use = *op->getResult(0).use_begin();
+  int64_t numStates = static_cast<int64_t>(scan->getNumOperands()) - Node(scan).getInt("num_scan_inputs", 0);
+  if (use.getOwner() != block.getTerminator() || use.getOperandNumber() >= numStates)
+    return -1;
+  BlockArgument state = block.getArgument(use.getOperandNumber());
+  bool isSum = state.hasOneUse() && llvm::is_contained(op->getOperands(), Value(state)) &&
+               llvm::all_equal({prepared.spec.inputs[0], prepared.spec.inputs[1], prepared.spec.outputs[0]});
+  return isSum ? buffers.lookup(state) : -1;
 }
 
 void PlanBuilder::addBodies(Operation *op, Step &step) {
