@@ -307,11 +307,17 @@ LogicalResult Accumulation::run() {
   };
   for (auto [input, slice] : llvm::zip(batch, slices))
     Value(input).replaceUsesWithIf(slice, isInside);
-  s.b.rewriter().setInsertionPointToEnd(body);
   for (auto [i, carried] : llvm::enumerate(states)) {
-    if (i >= numFolded)
+    if (i >= numFolded) {
       carried.initial.replaceUsesWithIf(carried.in, isInside);
-    else if (i >= numSums)
+      continue;
+    }
+    // As soon as it is known: then its memory is free for the rest of the backward.
+    if (Operation *op = carried.next.getDefiningOp(); op && op->getBlock() == body)
+      s.b.after(op);
+    else
+      s.b.rewriter().setInsertionPointToEnd(body);
+    if (i >= numSums)
       carried.next = largerOf(carried.in, carried.next);
     else
       carried.next = s.b.add(carried.in, s.b.castLike(carried.next, carried.in));
