@@ -42,7 +42,7 @@ struct FinishStepPass : impl::FinishStepBase<FinishStepPass> {
       state[input] = next;
     }
     s.setOutputs(ordered);
-    removeDeadNodes(s.graph);
+    removeDeadNodes(s.graph.getBody().front());
 
     ModuleOp module = getOperation();
     setMetadata(module, "recast.state", compact(std::move(state)));
@@ -53,10 +53,13 @@ struct FinishStepPass : impl::FinishStepBase<FinishStepPass> {
   }
 
   // What only outputs that are gone have used: logits, gradients of earlier stages.
-  static void removeDeadNodes(GraphOp graph) {
-    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(graph.getBody().front())))
+  static void removeDeadNodes(Block &block) {
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
       if (!op.hasTrait<OpTrait::IsTerminator>() && op.use_empty() && (isNode(&op) || isa<InitializerOp>(op)))
         op.erase();
+      else
+        for (Region &body : op.getRegions())
+          removeDeadNodes(body.front());
   }
 };
 

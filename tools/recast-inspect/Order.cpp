@@ -15,29 +15,41 @@ bool isUpdate(Operation *op) {
 
 std::string label(Operation *op) { return (Node(op).domain() == "recast" ? "" : "onnx.") + Node(op).opType().str(); }
 
+// The overflow check among what decides about a skip: a window without tokens may be another reason.
+Operation *checkOf(Value skip) {
+  Operation *op = skip.getDefiningOp();
+  if (!op || isa<train::UnscaleOp, train::CheckFiniteOp>(op))
+    return op;
+  if (Node(op).is("Or") || Node(op).is("Identity"))
+    for (Value operand : op->getOperands())
+      if (Operation *check = checkOf(operand); check && isa<train::UnscaleOp, train::CheckFiniteOp>(check))
+        return check;
+  return nullptr;
+}
+
 // From the gradient operand of an update back to the operator that computes the gradient, in the order of execution.
 std::vector<std::string> chainOf(Operation *update, bool &isScaled, bool &isChecked) {
   std::vector<std::string> chain{label(update)};
   Value value = update->getOperand(2);
-  Value skip = update->getOperand(0);
-  isChecked = skip.getDefiningOp() && isa<train::UnscaleOp, train::CheckFiniteOp>(skip.getDefiningOp());
+  Operation *check = checkOf(update->getOperand(0));
+  isChecked = check != nullptr;
   bool inCheck = false;
   for (;;) {
     Operation *op = value.getDefiningOp();
-    if (isChecked && llvm::is_contained(skip.getDefiningOp()->getOperands(), value))
+    if (isChecked && llvm::is_contained(check->getOperands(), value))
       inCheck = true;
     if (!op)
       break;
     if (isa<train::ClipGradNormOp, train::ClipGradValueOp, train::UnscaleOp>(op)) {
       unsigned index = cast<OpResult>(value).getResultNumber();
       isScaled |= isa<train::UnscaleOp>(op);
-      inCheck |= op == skip.getDefiningOp();
+      inCheck |= op == check;
       chain.push_back(isa<train::UnscaleOp>(op) ? "check, unscale" : label(op));
       value = op->getOperand(index);
     } else if (isa<train::MarkScaledOp>(op) || Node(op).is("Identity")) {
       value = op->getOperand(0);
     } else {
-      chain.push_back("backward: " + Node(op).describe());
+      chain.push_back((isa<ScanOp>(op) ? "backward, accumulate: " : "backward: ") + Node(op).describe());
       break;
     }
   }
@@ -54,7 +66,8 @@ FailureOr<llvm::json::Object> explainOrder(ModuleOp module) {
   for (Operation &op : graph.getBody().front()) {
     if (isa<train::UnscaleOp>(op))
       for (Operation *user : op.getOperands().back().getUsers())
-        if (!isa<train::UnscaleOp, train::UpdateLossScaleOp, ReturnOp>(user) && !Node(user).is("Identity"))
+        if (!isa<train::UnscaleOp, train::UpdateLossScaleOp, train::KeepIfOp, ReturnOp>(user) &&
+            !Node(user).is("Identity"))
           loss.push_back(
               ("'" + nameOf(op.getOperands().back()) + "' enters the backward at " + Node(user).describe()).str());
     if (!isUpdate(&op))
