@@ -24,7 +24,7 @@ struct PipelineOptions {
   double scaleMax = std::numeric_limits<double>::infinity();
   int64_t scaleInterval = 2000, scaleHysteresis = 1;
   std::string fp8Amax = "max", fp8NaN = "propagate";
-  int64_t fp8History = 16, fp8Margin = 0; ///< The history as long as in torchao, the margin as in Transformer Engine.
+  int64_t fp8History = 16, fp8Margin = 0; ///< As in the FP8 primer of Transformer Engine.
   std::string optimizer = "adamw";
   std::vector<std::string> optimizerSettings; ///< NAME=VALUE; the rest are torch.optim's defaults (step/Optimizers.h).
   std::vector<std::string> noDecay, lrScale, decayScale;
