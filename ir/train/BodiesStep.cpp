@@ -73,6 +73,10 @@ LogicalResult updateLossScale(Node op, NodeBuilder &b, Values in, Outputs &out) 
   return success();
 }
 
+Value joined(NodeBuilder &b, StringRef op, Values values) {
+  return values.size() == 1 ? values[0] : b.node(op, values);
+}
+
 // The norm of order `type` in f64: squares and sums of large f32 gradients would overflow.
 Value norm(NodeBuilder &b, Values gradients, double type) {
   SmallVector<Value> parts, maxima;
@@ -87,10 +91,9 @@ Value norm(NodeBuilder &b, Values gradients, double type) {
       maxima.push_back(b.reduce("ReduceMax", size, {}, /*keepDims=*/false));
     parts.push_back(sumAll(b, std::isinf(type) || type == 1 ? size : b.node("Pow", {size, b.scalarLike(size, type)})));
   }
-  auto joined = [&](StringRef op, Values values) { return values.size() == 1 ? values[0] : b.node(op, values); };
-  Value total = joined("Sum", parts);
+  Value total = joined(b, "Sum", parts);
   if (std::isinf(type)) // Maxima may pass over a NaN; the sum of absolute values does not, and is never below 0.
-    return select(b, b.node("Greater", {total, b.scalarLike(total, -1)}), joined("Max", maxima), total);
+    return select(b, b.node("Greater", {total, b.scalarLike(total, -1)}), joined(b, "Max", maxima), total);
   if (type == 2)
     return b.node("Sqrt", {total});
   return type == 1 ? total : b.node("Pow", {total, b.scalarLike(total, 1 / type)});
@@ -121,14 +124,11 @@ LogicalResult gradStats(Node op, NodeBuilder &b, Values in, Outputs &out) {
     small.push_back(countIf(b, b.node("Less", {size, asDouble(b, in.back())})));
     sizes.push_back(asDouble(b, elementCount(b, gradient)));
   }
-  auto joined = [&](StringRef how, ArrayRef<Value> values) {
-    return values.size() == 1 ? values.front() : b.node(how, values);
-  };
   out.push_back(b.castLike(norm(b, in.drop_back(), 2), in[0]));
-  out.push_back(b.castLike(joined("Max", largest), in[0]));
-  out.push_back(b.cast(joined("Sum", nonFinite), i64(b)));
-  Value total = b.reshape(joined("Sum", sizes), ArrayRef<int64_t>{});
-  out.push_back(b.castLike(b.div(joined("Sum", small), total), in[0]));
+  out.push_back(b.castLike(joined(b, "Max", largest), in[0]));
+  out.push_back(b.cast(joined(b, "Sum", nonFinite), i64(b)));
+  Value total = b.reshape(joined(b, "Sum", sizes), ArrayRef<int64_t>{});
+  out.push_back(b.castLike(b.div(joined(b, "Sum", small), total), in[0]));
   return success();
 }
 

@@ -33,7 +33,6 @@ public:
   unsigned numInside = 0, numOutside = 0;
 
 private:
-  bool dependsOnMicroBatch(Operation *op) const;
   void findBatch();
   void findInside();
   void replaceWindowSums();
@@ -60,20 +59,9 @@ bool hasEffects(Operation *op) {
   return isNode(op) && cast<NodeInterface>(op).facts().effects;
 }
 
-bool Accumulation::dependsOnMicroBatch(Operation *op) const {
-  bool depends = hasEffects(op);
-  op->walk([&](Operation *inner) {
-    depends |= llvm::any_of(inner->getOperands(), [&](Value value) { return varying.contains(value); });
-  });
-  return depends;
-}
-
 /// Inputs without a default value are the batch; state that the micro-batches update varies with them.
 void Accumulation::findBatch() {
-  auto defaults = s.graph.getInfo().getAs<ArrayAttr>("defaults");
-  for (BlockArgument argument : block.getArguments())
-    if (!defaults || argument.getArgNumber() >= defaults.size() || !isa<TensorAttr>(defaults[argument.getArgNumber()]))
-      batch.insert(argument);
+  batch.insert_range(s.batchInputs());
   varying.insert(batch.begin(), batch.end());
   for (const auto *pairs : {&s.info.state, &s.info.pending})
     for (const auto &[input, next] : *pairs)
@@ -85,7 +73,7 @@ void Accumulation::findInside() {
     // The total of a window is the same in all of its micro-batches.
     if (!isNode(&op) || isa<train::WindowSumOp>(op))
       continue;
-    if (!dependsOnMicroBatch(&op)) {
+    if (!hasEffects(&op) && !step::readsAny(&op, varying)) {
       ++numOutside;
       continue;
     }

@@ -52,19 +52,10 @@ LogicalResult Normalization::analyse(Value loss, const gradient::TrainableOption
       parameters.push_back(choice.value);
   ofParameters = gradient::dependentValues(s.graph, parameters);
   ofParameters.insert(parameters.begin(), parameters.end());
-  Block &block = s.graph.getBody().front();
-  auto defaults = s.graph.getInfo().getAs<ArrayAttr>("defaults");
-  for (BlockArgument argument : block.getArguments())
-    if (!defaults || argument.getArgNumber() >= defaults.size() || !isa<TensorAttr>(defaults[argument.getArgNumber()]))
-      ofBatch.insert(argument);
-  for (Operation &op : block) {
-    bool depends = false;
-    op.walk([&](Operation *inner) {
-      depends |= llvm::any_of(inner->getOperands(), [&](Value value) { return ofBatch.contains(value); });
-    });
-    if (depends)
+  ofBatch.insert_range(s.batchInputs());
+  for (Operation &op : s.graph.getBody().front())
+    if (step::readsAny(&op, ofBatch))
       ofBatch.insert(op.result_begin(), op.result_end());
-  }
   return success();
 }
 

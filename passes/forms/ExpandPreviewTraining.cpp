@@ -5,6 +5,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "passes/Passes.h"
 #include "passes/gradient/Gradient.h"
+#include "passes/step/StepInfo.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace recast {
@@ -15,18 +16,6 @@ using namespace mlir;
 using namespace recast::onnx_ir;
 
 namespace {
-
-Value findValue(GraphOp graph, StringRef name) {
-  Block &block = graph.getBody().front();
-  for (BlockArgument argument : block.getArguments())
-    if (nameOf(argument) == name)
-      return argument;
-  for (Operation &op : block)
-    for (Value result : op.getResults())
-      if (nameOf(result) == name)
-        return result;
-  return {};
-}
 
 // A Gradient node: d y / d xs of the graph that xs and zs, taken as independent, determine.
 class GradientNode {
@@ -73,13 +62,13 @@ private:
                       << " of them in xs; as many inputs, and at most as many outputs, are needed, and it has "
                       << node.numInputs() << " and " << node.numOutputs();
     for (StringRef name : names) {
-      Value value = findValue(graph, name);
+      Value value = step::StepGraph::findIn(graph, name);
       if (!value)
         return refuse() << "'" << name << "' in xs or zs is no tensor of the graph";
       sourcesAt.push_back(value);
     }
     StringRef target = node.getString("y", "");
-    y = findValue(graph, target);
+    y = step::StepGraph::findIn(graph, target);
     if (!y || !isFloatTensor(y))
       return refuse() << "y is '" << target << "', which is no floating-point tensor of the graph";
     return success();

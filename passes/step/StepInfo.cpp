@@ -115,6 +115,15 @@ Value StepGraph::find(StringRef name) {
   return known == index.end() ? Value() : known->second;
 }
 
+SmallVector<BlockArgument> StepGraph::batchInputs() {
+  auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults");
+  SmallVector<BlockArgument> found;
+  for (BlockArgument argument : graph.getBody().getArguments())
+    if (!defaults || argument.getArgNumber() >= defaults.size() || !isa<TensorAttr>(defaults[argument.getArgNumber()]))
+      found.push_back(argument);
+  return found;
+}
+
 SmallVector<Value> StepGraph::outputs() {
   return llvm::to_vector(graph.getBody().front().getTerminator()->getOperands());
 }
@@ -219,6 +228,14 @@ void StepGraph::finish() {
   facts = withEntry(facts, "inputs", stringArray(context, inputs));
   graph.setInfoAttr(withEntry(facts, "defaults", ArrayAttr::get(context, defaults)));
   added.clear();
+}
+
+bool readsAny(Operation *op, const llvm::DenseSet<Value> &values) {
+  return op
+      ->walk([&](Operation *inner) {
+        return WalkResult(failure(llvm::any_of(inner->getOperands(), [&](Value v) { return values.contains(v); })));
+      })
+      .wasInterrupted();
 }
 
 } // namespace recast::step

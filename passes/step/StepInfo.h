@@ -1,6 +1,7 @@
 // What the training passes tell each other about the graph, kept in the attribute `train.step` of onnx.graph.
 #pragma once
 #include "ir/onnx/Builder.h"
+#include "llvm/ADT/DenseSet.h"
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ public:
   static mlir::Value findIn(onnx_ir::GraphOp graph, llvm::StringRef name);
   /// The same from an index that is built once and follows the changes made through this object.
   mlir::Value find(llvm::StringRef name);
+  /// The inputs that a caller must give, those without a default value. Precondition: this object has added none yet.
+  llvm::SmallVector<mlir::BlockArgument> batchInputs();
   void addOutput(mlir::Value value);
   /// Replaces all outputs.
   void setOutputs(llvm::ArrayRef<mlir::Value> values);
@@ -82,5 +85,8 @@ private:
   /// One tensor a type and (bits of a) value: moments share their initial data.
   llvm::DenseMap<std::pair<mlir::Type, uint64_t>, onnx_ir::TensorAttr> fills;
 };
+
+/// True where `op`, or an operation in one of its bodies, reads one of the values.
+bool readsAny(mlir::Operation *op, const llvm::DenseSet<mlir::Value> &values);
 
 } // namespace recast::step
