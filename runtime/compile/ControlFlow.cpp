@@ -96,6 +96,26 @@ LogicalResult checkStates(Operation *op, Block &body, unsigned firstArgument, un
   return success();
 }
 
+/// The length of what a Loop collects, where the number of iterations is a constant.
+void closeLoopOutputs(Unit &unit, Operation *op) {
+  Block &body = op->getRegion(0).front();
+  Value again = body.getTerminator()->getOperand(0);
+  auto isTrue = [&](Value value) {
+    const Constant *constant = unit.values.constant(value);
+    return isAbsent(value) || (constant && *static_cast<const bool *>(constant->data.bytes));
+  };
+  const Constant *count = unit.values.constant(op->getOperand(0));
+  if (!count || !isTrue(op->getOperand(1)) || !(again == Value(body.getArgument(1)) || isTrue(again)))
+    return;
+  int64_t length = std::max<int64_t>(0, *static_cast<const int64_t *>(count->data.bytes));
+  for (unsigned i = op->getNumOperands() - 2; i < op->getNumResults(); ++i)
+    if (auto slice = dyn_cast<RankedTensorType>(body.getTerminator()->getOperand(i + 1).getType())) {
+      SmallVector<int64_t> dims{length};
+      llvm::append_range(dims, slice.getShape());
+      op->getResult(i).setType(RankedTensorType::get(dims, slice.getElementType()));
+    }
+}
+
 } // namespace
 
 LogicalResult prepareBodies(Unit &unit, Operation *op) {
@@ -154,6 +174,11 @@ LogicalResult prepareBodies(Unit &unit, Operation *op) {
   }
   for (unsigned i = 0; i < numStates + slices; ++i) {
     Type type = op->getOperand(isScan ? i : i + 2).getType();
+    // A state that nobody asks for at the end is carried all the same: it needs the memory of an output.
+    if (i < numStates && isAbsent(op->getResult(i))) {
+      op->getResult(i).setType(type);
+      setName(op->getResult(i), unit.names.unique(nameOf(body.getArgument(firstArgument + i))));
+    }
     body.getArgument(firstArgument + i).setType(i < numStates ? type : sliceType(type));
   }
   if (failed(simplify(unit, body)))
@@ -183,25 +208,26 @@ Operation *takeKnownBranch(Unit &unit, Operation *op) {
   return nullptr;
 }
 
-void closeLoopOutputs(Unit &unit, Operation *op) {
-  if (!isa<LoopOp>(op))
-    return;
-  Block &body = op->getRegion(0).front();
-  Value again = body.getTerminator()->getOperand(0);
-  auto isTrue = [&](Value value) {
-    const Constant *constant = unit.values.constant(value);
-    return isAbsent(value) || (constant && *static_cast<const bool *>(constant->data.bytes));
-  };
-  const Constant *count = unit.values.constant(op->getOperand(0));
-  if (!count || !isTrue(op->getOperand(1)) || !(again == Value(body.getArgument(1)) || isTrue(again)))
-    return;
-  int64_t length = std::max<int64_t>(0, *static_cast<const int64_t *>(count->data.bytes));
-  for (unsigned i = op->getNumOperands() - 2; i < op->getNumResults(); ++i)
-    if (auto slice = dyn_cast<RankedTensorType>(body.getTerminator()->getOperand(i + 1).getType())) {
-      SmallVector<int64_t> dims{length};
-      llvm::append_range(dims, slice.getShape());
-      op->getResult(i).setType(RankedTensorType::get(dims, slice.getElementType()));
+LogicalResult closeResults(Unit &unit, Operation *op) {
+  if (isa<LoopOp>(op))
+    closeLoopOutputs(unit, op);
+  bool isIf = isa<IfOp>(op);
+  unsigned others = isa<LoopOp>(op) ? 2 : static_cast<unsigned>(Node(op).getInt("num_scan_inputs", 0));
+  unsigned numStates = isIf ? op->getNumResults() : op->getNumOperands() - others;
+  for (Region &region : op->getRegions())
+    for (auto [i, result] : llvm::enumerate(op->getResults())) {
+      auto whole = dyn_cast<RankedTensorType>(result.getType());
+      auto given = dyn_cast<RankedTensorType>(
+          region.front().getTerminator()->getOperand(i + (isa<LoopOp>(op) ? 1 : 0)).getType());
+      if (!whole || !whole.hasStaticShape() || !given)
+        continue; // absent, or an error elsewhere
+      ArrayRef<int64_t> dims = whole.getShape();
+      if (dims.drop_front(i < numStates ? 0 : std::min<size_t>(1, dims.size())) != given.getShape() ||
+          whole.getElementType() != given.getElementType())
+        return op->emitError() << "node " << Node(op).describe() << ": '" << nameOf(result) << "' is " << whole
+                               << ", but a body gives " << given << (isIf ? "; both branches must give one shape" : "");
     }
+  return success();
 }
 
 } // namespace recast::compile

@@ -72,8 +72,9 @@ mlir::LogicalResult prepareBodies(Unit &unit, mlir::Operation *op);
 /// Puts the branch of an If whose condition is a constant in its place; the first operation of it, null where there is
 /// nothing to do.
 mlir::Operation *takeKnownBranch(Unit &unit, mlir::Operation *op);
-/// The length of what a Loop collects, where the number of iterations is a constant. Precondition: types are inferred.
-void closeLoopOutputs(Unit &unit, mlir::Operation *op);
+/// Finds the length of what a Loop collects where the number of iterations is a constant, and holds results against
+/// what the bodies give: their bytes are copied. Precondition: types are inferred.
+mlir::LogicalResult closeResults(Unit &unit, mlir::Operation *op);
 
 /// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.
 void copyStateOutputs(Unit &unit);

@@ -282,6 +282,14 @@ g (float[2] x, int64 n) => (y) {
 })");
   EXPECT_HAS(control, "'grow' (Loop)");
   EXPECT_HAS(control, "another type");
+  std::string branches = errorOf(R"(
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[2] x, bool c) => (float[2] y) {
+  [branch] y = If (c) <then_branch = a () => (p) { p = Neg(x) },
+                       else_branch = b () => (q) { axes = Constant <value_ints = [0]> () q = Unsqueeze(x, axes) }>
+})");
+  EXPECT_HAS(branches, "'branch' (If)");
+  EXPECT_HAS(branches, "both branches must give one shape");
   std::string dynamic = errorOf(R"(
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[4] x) => (y) { y = NonZero(x) })");
