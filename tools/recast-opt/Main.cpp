@@ -11,6 +11,7 @@
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
 #include "passes/Report.h"
+#include "passes/checkpoint/Budget.h"
 #include "passes/forms/OrtOptimizer.h"
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
@@ -86,6 +87,14 @@ Flag<std::string> normalize("normalize",
                             "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
                             "where the loss counts them, else samples)",
                             "");
+Flag<std::string> memoryBudget("memory-budget",
+                               "Most bytes of the arena: 2GiB, 500MB, 60% of the plan without "
+                               "recomputing, or min",
+                               "", cl::value_desc("SIZE|N%|min"));
+Flag<std::string> checkpoint("checkpoint",
+                             "What the backward computes again: auto (fits --memory-budget), none, every-N, "
+                             "sqrt, selective, or all but what globs keep",
+                             "", cl::value_desc("POLICY|GLOB,..."));
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
@@ -167,6 +176,22 @@ std::string readUpdate(PipelineOptions &o) {
   return "";
 }
 
+std::string readRecomputation(PipelineOptions &o) {
+  o.memoryBudget = memoryBudget;
+  o.checkpoint = checkpoint;
+  if (auto budget = remat::parseBudget(memoryBudget);
+      !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
+    return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
+  if (!checkpoint.getNumOccurrences())
+    return "";
+  auto policy = remat::parsePolicy(checkpoint);
+  if (!policy)
+    return "--checkpoint=" + llvm::toString(policy.takeError());
+  if (policy->kind == remat::Policy::Kind::Auto && memoryBudget.empty())
+    return "--checkpoint=auto fits a budget: give one with --memory-budget=SIZE|N%|min";
+  return "";
+}
+
 // Fills the options; a message where a value is none of those that the contract names.
 std::string readOptions(PipelineOptions &o) {
   std::string kind = emitKind;
@@ -221,7 +246,7 @@ std::string readOptions(PipelineOptions &o) {
   o.accumulate = accumulate;
   o.normalize = normalize;
   o.seed = seed;
-  return "";
+  return readRecomputation(o);
 }
 
 // What the optimizer model of ONNX Runtime says, where no flag does.

@@ -1,0 +1,46 @@
+// From the block of a graph that holds forward and backward to the recomputation problem.
+#pragma once
+#include "ir/onnx/Node.h"
+#include "passes/checkpoint/Memory.h"
+#include "passes/checkpoint/Policies.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace recast::remat {
+
+/// Where training happens: the main graph, or with accumulation the body of the Scan over the micro-batches.
+struct TrainingBlock {
+  mlir::Block *block = nullptr;
+  mlir::Value loss; ///< What the backward starts from, before any loss scale, as the block computes it.
+};
+
+/// Follows the loss into the Scan that computes it. An error where the model does not say which value is the loss.
+mlir::FailureOr<TrainingBlock> findTrainingBlock(mlir::ModuleOp module);
+
+/// The problem of one block, and what its numbers stand for.
+struct GraphProblem {
+  Problem problem;
+  mlir::Block *block = nullptr;
+  std::vector<mlir::Operation *> ops;        ///< One a node.
+  std::vector<mlir::Value> values;           ///< One a tensor: the result that it is.
+  llvm::DenseMap<mlir::Value, int> tensorOf; ///< Results and views of them.
+  llvm::DenseSet<mlir::Value> alwaysFirst; ///< Results that readers take from the first run: graph outputs, statistics.
+  Roles roles;
+};
+
+/// `facts` may be null: sizes then come from types, views cost nothing, and no operand's memory is taken over. An error
+/// names the value whose size is not known.
+mlir::FailureOr<GraphProblem> buildProblem(const TrainingBlock &training, const MemoryFacts *facts);
+
+/// True where `value` is a constant, or computed from constants and sizes before the run.
+bool isKnownBeforeRun(const GraphProblem &graph, mlir::Value value);
+
+/// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
+bool isView(mlir::Operation *op);
+
+/// Calls `visit` for the operands of `op` and of the operations in its bodies that `block` defines.
+void forEachOperand(mlir::Operation *op, mlir::Block &block, llvm::function_ref<void(mlir::OpOperand &)> visit);
+
+/// How steps of a plan call the operator that they come from: its name, else that of its first named result.
+llvm::StringRef originOf(mlir::Operation *op);
+
+} // namespace recast::remat
