@@ -37,7 +37,7 @@ struct PipelineOptions {
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
   std::string memoryBudget, checkpoint; ///< As insert-recomputation's options; both empty: nothing runs again.
-  remat::MeasureMemory measureMemory;   ///< Compiles with the runtime; null: the passes' own figure counts.
+  checkpoint::MeasureMemory measureMemory;   ///< Compiles with the runtime; null: the passes' own figure counts.
 };
 
 /// Appends the passes. No pass at all where a forward is asked for unchanged.

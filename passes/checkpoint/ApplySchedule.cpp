@@ -4,7 +4,7 @@
 
 using namespace mlir;
 using namespace recast::onnx_ir;
-namespace recast::remat {
+namespace recast::checkpoint {
 
 namespace {
 
@@ -207,4 +207,4 @@ void Applier::run() {
 
 void applyRuns(const GraphProblem &graph, ArrayRef<int> runs, NameScope &names) { Applier(graph, runs, names).run(); }
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

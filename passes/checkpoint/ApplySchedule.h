@@ -3,7 +3,7 @@
 #include "ir/onnx/Builder.h"
 #include "passes/checkpoint/BuildProblem.h"
 
-namespace recast::remat {
+namespace recast::checkpoint {
 
 /// Brings the block into the order of `runs`, nodes of `graph.problem`: first runs are the operators themselves,
 /// further ones are clones called `<name>.recompute`. What a stretch of clones reads from before it passes one
@@ -12,4 +12,4 @@ namespace recast::remat {
 /// Precondition: an operator's first run comes after the first runs of what it reads.
 void applyRuns(const GraphProblem &graph, llvm::ArrayRef<int> runs, onnx_ir::NameScope &names);
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

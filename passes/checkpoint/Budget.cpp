@@ -5,7 +5,7 @@
 #include <cmath>
 
 using llvm::StringRef;
-namespace recast::remat {
+namespace recast::checkpoint {
 
 namespace {
 
@@ -89,4 +89,4 @@ std::string formatBytes(int64_t bytes) {
   return unit == 0 ? std::to_string(bytes) + " bytes" : llvm::formatv("{0:f2} {1}", number, kUnits[unit]).str();
 }
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace recast::remat {
+namespace recast::checkpoint {
 
 /// How large the arena may be.
 struct Budget {
@@ -30,4 +30,4 @@ llvm::Expected<Policy> parsePolicy(llvm::StringRef text);
 /// "1.50 MiB", for people.
 std::string formatBytes(int64_t bytes);
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

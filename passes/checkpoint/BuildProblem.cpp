@@ -6,7 +6,7 @@
 
 using namespace mlir;
 using namespace recast::onnx_ir;
-namespace recast::remat {
+namespace recast::checkpoint {
 
 namespace {
 
@@ -237,13 +237,14 @@ FailureOr<GraphProblem> Builder::run() {
 
 } // namespace
 
+FailureOr<GraphProblem> buildProblem(const TrainingBlock &training, const MemoryFacts *facts) {
+  return Builder(training, facts).run();
+}
+
 StringRef originOf(Operation *op) {
-  Node node(op);
-  if (!node.name().empty())
-    return node.name();
-  for (Value output : op->getResults())
-    if (!nameOf(output).empty())
-      return nameOf(output);
+  for (Value result : op->getResults())
+    if (!isAbsent(result))
+      return nameOf(result);
   return "";
 }
 
@@ -297,4 +298,4 @@ FailureOr<TrainingBlock> findTrainingBlock(ModuleOp module) {
   return training;
 }
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

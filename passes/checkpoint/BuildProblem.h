@@ -5,7 +5,7 @@
 #include "passes/checkpoint/Policies.h"
 #include "llvm/ADT/DenseMap.h"
 
-namespace recast::remat {
+namespace recast::checkpoint {
 
 /// Where training happens: the main graph, or with accumulation the body of the Scan over the micro-batches.
 struct TrainingBlock {
@@ -18,13 +18,13 @@ mlir::FailureOr<TrainingBlock> findTrainingBlock(mlir::ModuleOp module);
 
 /// The problem of one block, and what its numbers stand for.
 struct GraphProblem {
-  Problem problem;
+  remat::Problem problem;
   mlir::Block *block = nullptr;
   std::vector<mlir::Operation *> ops;        ///< One a node.
   std::vector<mlir::Value> values;           ///< One a tensor: the result that it is.
   llvm::DenseMap<mlir::Value, int> tensorOf; ///< Results and views of them.
   llvm::DenseSet<mlir::Value> alwaysFirst; ///< Results that readers take from the first run: graph outputs, statistics.
-  Roles roles;
+  remat::Roles roles;
 };
 
 /// `facts` may be null: sizes then come from types, views cost nothing, and no operand's memory is taken over. An error
@@ -40,7 +40,7 @@ bool isView(mlir::Operation *op);
 /// Calls `visit` for the operands of `op` and of the operations in its bodies that `block` defines.
 void forEachOperand(mlir::Operation *op, mlir::Block &block, llvm::function_ref<void(mlir::OpOperand &)> visit);
 
-/// How steps of a plan call the operator that they come from: its name, else that of its first named result.
+/// How steps of a plan call the operator that they come from: by its first result.
 llvm::StringRef originOf(mlir::Operation *op);
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

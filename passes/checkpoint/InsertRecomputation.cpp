@@ -15,7 +15,9 @@ using namespace recast::onnx_ir;
 
 namespace {
 
-using namespace recast::remat;
+using namespace recast::checkpoint;
+using remat::Schedule;
+using remat::Usage;
 
 /// A schedule, and what the graph is with it.
 struct Trial {
@@ -61,15 +63,15 @@ LogicalResult Recomputation::analyse() {
   if (failed(built))
     return failure();
   graph = std::move(*built);
-  before = usage(graph.problem, plainSchedule(graph.problem));
+  before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
   arenaBefore = facts ? facts->arenaBytes : before.peakBytes;
   return success();
 }
 
 FailureOr<Trial> Recomputation::tryOut(const Schedule &schedule) {
-  assert(check(graph.problem, schedule).empty());
+  assert(remat::check(graph.problem, schedule).empty());
   Trial trial;
-  trial.usage = usage(graph.problem, schedule);
+  trial.usage = remat::usage(graph.problem, schedule);
   trial.module = cast<ModuleOp>(module->clone());
   auto training = findTrainingBlock(*trial.module);
   auto copy = buildProblem(*training, facts ? &*facts : nullptr);
@@ -110,22 +112,22 @@ FailureOr<std::vector<char>> Recomputation::marked(ArrayRef<std::string> globs) 
 FailureOr<Schedule> Recomputation::choose(const Policy &policy) {
   switch (policy.kind) {
   case Policy::Kind::EveryN:
-    return everyN(graph.problem, graph.roles, policy.count);
+    return remat::everyN(graph.problem, graph.roles, policy.count);
   case Policy::Kind::Sqrt:
-    return sqrtSegments(graph.problem, graph.roles);
+    return remat::sqrtSegments(graph.problem, graph.roles);
   case Policy::Kind::Selective:
-    return selective(graph.problem, graph.roles);
+    return remat::selective(graph.problem, graph.roles);
   case Policy::Kind::Names: {
     auto isMarked = marked(policy.globs);
     if (failed(isMarked))
       return failure();
-    return keepOnly(graph.problem, graph.roles, *isMarked);
+    return remat::keepOnly(graph.problem, graph.roles, *isMarked);
   }
   case Policy::Kind::Auto:
   case Policy::Kind::None:
     break;
   }
-  return plainSchedule(graph.problem);
+  return remat::plainSchedule(graph.problem);
 }
 
 /// The trial becomes the module.
@@ -151,7 +153,7 @@ void Recomputation::take(Trial trial, const Schedule &schedule, StringRef what) 
                             {"arena_bytes", trial.arenaBytes},
                             {"more_work_percent", moreWork},
                             {"repeated", std::move(repeated)}};
-  graph = {};
+  graph = GraphProblem();
   module.getBodyRegion().takeBody(trial.module->getBodyRegion());
   addReport(module, "insert-recomputation", std::move(report));
 }
@@ -194,7 +196,7 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
 } // namespace
 
 std::unique_ptr<Pass> createInsertRecomputation(const InsertRecomputationOptions &options,
-                                                remat::MeasureMemory measure) {
+                                                checkpoint::MeasureMemory measure) {
   return std::make_unique<InsertRecomputationPass>(options, std::move(measure));
 }
 

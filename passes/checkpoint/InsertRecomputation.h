@@ -8,6 +8,6 @@ namespace recast {
 /// `measure` compiles with the runtime whose arena counts; null: the pass's own figure, the bytes that are live at
 /// once.
 std::unique_ptr<mlir::Pass> createInsertRecomputation(const InsertRecomputationOptions &options,
-                                                      remat::MeasureMemory measure);
+                                                      checkpoint::MeasureMemory measure);
 
 } // namespace recast

@@ -6,7 +6,7 @@
 #include "llvm/ADT/StringSet.h"
 #include <functional>
 
-namespace recast::remat {
+namespace recast::checkpoint {
 
 /// One operator of the graph, or of a body in it.
 struct StepFacts {
@@ -27,4 +27,4 @@ struct MemoryFacts {
 /// Compiles the module, which stays as it is. Failure has been reported.
 using MeasureMemory = std::function<mlir::FailureOr<MemoryFacts>(mlir::ModuleOp)>;
 
-} // namespace recast::remat
+} // namespace recast::checkpoint

@@ -16,6 +16,7 @@
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
+#include "tools/recast-opt/MeasureMemory.h"
 #include "tools/recast-opt/OptimizerFlags.h"
 #include <cmath>
 
@@ -179,15 +180,15 @@ std::string readUpdate(PipelineOptions &o) {
 std::string readRecomputation(PipelineOptions &o) {
   o.memoryBudget = memoryBudget;
   o.checkpoint = checkpoint;
-  if (auto budget = remat::parseBudget(memoryBudget);
+  if (auto budget = checkpoint::parseBudget(memoryBudget);
       !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
     return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
   if (!checkpoint.getNumOccurrences())
     return "";
-  auto policy = remat::parsePolicy(checkpoint);
+  auto policy = checkpoint::parsePolicy(checkpoint);
   if (!policy)
     return "--checkpoint=" + llvm::toString(policy.takeError());
-  if (policy->kind == remat::Policy::Kind::Auto && memoryBudget.empty())
+  if (policy->kind == checkpoint::Policy::Kind::Auto && memoryBudget.empty())
     return "--checkpoint=auto fits a budget: give one with --memory-budget=SIZE|N%|min";
   return "";
 }
@@ -283,7 +284,7 @@ mlir::LogicalResult readOptimizerModel(mlir::MLIRContext &context, PipelineOptio
 }
 
 // Runs the passes; 0 or the exit code. The pass manager's reports (--mlir-timing) print when it goes.
-int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::PassPipelineCLParser &pipeline) {
+int rewrite(mlir::ModuleOp module, PipelineOptions options, const mlir::PassPipelineCLParser &pipeline) {
   mlir::PassManager passes(module.getContext(), mlir::ModuleOp::getOperationName());
   if (mlir::failed(mlir::applyPassManagerCLOptions(passes)))
     return tools::kUsage;
@@ -296,6 +297,7 @@ int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::P
         })))
       return tools::kUsage;
   } else {
+    options.measureMemory = tools::measureMemory;
     buildPipeline(passes, options);
   }
   if (mlir::failed(passes.run(module)))
