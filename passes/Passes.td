@@ -328,6 +328,20 @@ def ToInference : Recast_Pass<"to-inference"> {
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
 }
 
+def OrderForMemory : Recast_Pass<"order-for-memory"> {
+  let summary = "Bring operators into an order that needs less memory";
+  let description = [{
+    ```
+    w16 = Cast(w)                   y = MatMul(x, v)
+    y = MatMul(x, v)         ->     w16 = Cast(w)
+    z = MatMul(y, w16)              z = MatMul(y, w16)
+    ```
+    In the main graph and in the body of the Scan over micro-batches. Operators with effects keep their order, and no
+    value changes. The graph stays as it is where no order is better.
+  }];
+  let statistics = [Statistic<"savedBytes", "saved-bytes", "Bytes that the arena has lost">];
+}
+
 def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
   let summary = "Run forward operators again where the backward needs their results, instead of keeping these";
   let description = [{

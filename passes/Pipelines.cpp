@@ -1,5 +1,5 @@
 #include "passes/Pipelines.h"
-#include "passes/checkpoint/InsertRecomputation.h"
+#include "passes/checkpoint/Passes.h"
 
 using namespace mlir;
 namespace recast {
@@ -44,7 +44,7 @@ void addRounding(OpPassManager &passes, const PipelineOptions &o) {
 }
 
 // After everything that changes memory.
-void addRecomputation(OpPassManager &passes, const PipelineOptions &o) {
+void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
   if (o.memoryBudget.empty() && o.checkpoint.empty())
     return;
   InsertRecomputationOptions recomputation;
@@ -118,7 +118,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createUpdateLossScale(update));
   }
   passes.addPass(createFinishStep());
-  addRecomputation(passes, o);
+  addMemoryPasses(passes, o);
   VerifyTrainingOptions verify;
   if (o.accumulate > 1 && (o.normalize == "samples" || o.normalize == "micro-batches"))
     verify.except.push_back("mean-of-means"); // Asked for, and warned of by normalize-loss.
@@ -185,7 +185,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
   else
     addRounding(passes, o);
   if (o.emit == Emit::Gradient)
-    addRecomputation(passes, o);
+    addMemoryPasses(passes, o);
 }
 
 } // namespace recast

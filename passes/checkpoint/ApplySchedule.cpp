@@ -100,8 +100,8 @@ SmallVector<Value> Applier::retainedBy(ArrayRef<int> stretch) {
     bool anyPlanned = llvm::any_of(operands, [&](Value operand) { return graph.tensorOf.contains(operand); });
     for (Value operand : operands) {
       auto tensor = graph.tensorOf.find(operand);
-      bool isOld = tensor != graph.tensorOf.end() ? !written.contains(tensor->second)
-                                                  : !anyPlanned && !isKnownBeforeRun(graph, operand);
+      bool isOld =
+          tensor != graph.tensorOf.end() ? !written.contains(tensor->second) : !anyPlanned && !graph.isKnown(operand);
       if (isOld && seen.insert(operand).second)
         retained.push_back(operand);
     }

@@ -10,38 +10,6 @@ namespace recast::checkpoint {
 
 namespace {
 
-/// Constants, and what is computed from constants and from static shapes: no step of a plan.
-class KnownValues {
-public:
-  bool contains(Operation *op) {
-    auto [at, isNew] = known.try_emplace(op, false);
-    if (isNew) {
-      bool isKnown = find(op); // May move `at`.
-      return known[op] = isKnown;
-    }
-    return at->second;
-  }
-
-private:
-  bool find(Operation *op) {
-    if (!isNode(op))
-      return isa<InitializerOp, AbsentOp>(op);
-    if (isa<ConstantOp>(op))
-      return true;
-    if (isa<ShapeOp, SizeOp>(op))
-      if (auto type = dyn_cast<RankedTensorType>(op->getOperand(0).getType()); type && type.hasStaticShape())
-        return true;
-    if (op->getNumRegions() || isa<NodeGenericOp>(op) || cast<NodeInterface>(op).facts().effects)
-      return false;
-    return op->getNumOperands() && llvm::all_of(op->getOperands(), [&](Value operand) {
-             Operation *producer = operand.getDefiningOp();
-             return producer && producer->getBlock() == op->getBlock() && contains(producer);
-           });
-  }
-
-  llvm::DenseMap<Operation *, bool> known;
-};
-
 /// What depends on the batch, and not on parameters alone.
 llvm::DenseSet<Value> batchValues(Block &block) {
   llvm::DenseSet<Value> found;
@@ -70,10 +38,8 @@ bool isRouting(Operation *op) {
 
 /// True where another run gives the same results and changes nothing.
 bool isRepeatable(Operation *op) {
-  bool readsKnown = llvm::all_of(op->getOperands(), [](Value v) { return isAbsent(v) || constantOf(v); });
   bool isScaled = llvm::any_of(op->getOperandTypes(), [](Type type) { return isa<train::ScaledType>(type); });
-  // Without an operand that differs, other tools would merge the runs.
-  if (op->getNumRegions() || isRouting(op) || readsKnown || isScaled)
+  if (op->getNumRegions() || isRouting(op) || isScaled)
     return false;
   Node node(op);
   if (isa<NodeGenericOp>(op)) // Operators of ONNX that draw random numbers all have an operation of their own.
@@ -96,66 +62,40 @@ bool isInnerProduct(Operation *op, const llvm::DenseSet<Value> &batch) {
 
 class Builder {
 public:
-  Builder(const TrainingBlock &training, const MemoryFacts *facts) : training(training), facts(facts) {
+  Builder(const TrainingBlock &training, const MemoryFacts &facts) : training(training), facts(facts) {
     result.block = training.block;
   }
 
-  FailureOr<GraphProblem> run();
+  GraphProblem run();
 
 private:
-  bool isStep(Operation *op);
-  LogicalResult addNode(Operation *op);
-  FailureOr<int64_t> bytesOf(OpResult value);
+  void addNode(Operation *op);
+  int64_t bytesOf(OpResult value) const;
   void findForward();
   void findKept();
 
   const TrainingBlock &training;
-  const MemoryFacts *facts;
-  KnownValues known;
+  const MemoryFacts &facts;
   GraphProblem result;
   llvm::DenseMap<Operation *, int> nodeOf;
 };
 
-bool Builder::isStep(Operation *op) {
-  if (!isNode(op) || isa<ConstantOp>(op))
-    return false;
-  return facts ? facts->steps.contains(originOf(op)) : !isView(op) && !known.contains(op);
-}
-
 /// -1 where the result takes no memory of the arena.
-FailureOr<int64_t> Builder::bytesOf(OpResult value) {
-  if (isAbsent(value))
+int64_t Builder::bytesOf(OpResult value) const {
+  auto size = isAbsent(value) ? facts.tensors.end() : facts.tensors.find(nameOf(value));
+  if (size == facts.tensors.end())
     return -1;
-  int64_t bytes;
-  if (facts) {
-    auto size = facts->tensors.find(nameOf(value));
-    if (size == facts->tensors.end())
-      return -1;
-    bytes = size->second;
-  } else {
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    if (!type || !type.hasStaticShape()) {
-      StringRef symbol;
-      for (unsigned i = 0; type && i < type.getRank(); ++i)
-        if (type.isDynamicDim(i) && symbol.empty())
-          symbol = dimSymbol(type, i);
-      return value.getOwner()->emitError()
-             << "node " << Node(value.getOwner()).describe() << ": the size of '" << nameOf(value)
-             << "' is not known, which planning memory needs; give symbolic dimensions a size with --dim="
-             << (symbol.empty() ? "NAME" : symbol) << "=N";
-    }
-    bytes = type.getNumElements() * storageBits(type.getElementType()) / 8;
-  }
   return static_cast<int64_t>(
-      llvm::alignTo(static_cast<uint64_t>(bytes), static_cast<uint64_t>(facts ? facts->alignmentBytes : 1)));
+      llvm::alignTo(static_cast<uint64_t>(size->second), static_cast<uint64_t>(facts.alignmentBytes)));
 }
 
-LogicalResult Builder::addNode(Operation *op) {
+void Builder::addNode(Operation *op) {
   nodeOf[op] = static_cast<int>(result.ops.size());
   result.ops.push_back(op);
   remat::Node node;
-  node.canRepeat = isRepeatable(op);
-  StepFacts own = facts ? facts->steps.lookup(originOf(op)) : StepFacts();
+  // Without an operand that differs, other tools would merge the runs.
+  node.canRepeat = isRepeatable(op) && !llvm::all_of(op->getOperands(), [&](Value v) { return result.isKnown(v); });
+  StepFacts own = facts.steps.lookup(originOf(op));
   node.workspaceBytes = own.workspaceBytes;
   llvm::DenseSet<int> seen;
   forEachOperand(op, *training.block, [&](OpOperand &operand) {
@@ -168,27 +108,26 @@ LogicalResult Builder::addNode(Operation *op) {
       node.overwrites.push_back(tensor->second);
   });
   for (OpResult value : op->getResults()) {
-    FailureOr<int64_t> bytes = bytesOf(value);
-    if (failed(bytes))
-      return failure();
-    if (*bytes < 0)
+    int64_t bytes = bytesOf(value);
+    if (bytes < 0)
       continue;
     int tensor = static_cast<int>(result.values.size());
     result.values.push_back(value);
-    result.problem.tensors.push_back({*bytes, false});
+    result.problem.tensors.push_back({bytes, false});
     result.tensorOf[value] = tensor;
     node.writes.push_back(tensor);
-    node.cost += *bytes;
+    node.cost += bytes;
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
   }
   result.problem.nodes.push_back(std::move(node));
-  return success();
 }
 
 void Builder::findForward() {
   llvm::DenseSet<Operation *> reached;
-  SmallVector<Value> work{training.loss};
+  SmallVector<Value> work;
+  if (training.loss)
+    work.push_back(training.loss);
   while (!work.empty()) {
     Operation *op = work.pop_back_val().getDefiningOp();
     if (!op || op->getBlock() != training.block || !reached.insert(op).second)
@@ -215,20 +154,21 @@ void Builder::findKept() {
     node.canRepeat &= llvm::any_of(node.writes, [&](int tensor) { return !result.problem.tensors[tensor].isKept; });
 }
 
-FailureOr<GraphProblem> Builder::run() {
+GraphProblem Builder::run() {
   for (Operation &op : *training.block) {
-    if (isStep(&op)) {
-      if (failed(addNode(&op)))
-        return failure();
+    if (isNode(&op) && facts.steps.contains(originOf(&op))) {
+      addNode(&op);
       continue;
     }
-    if (isNode(&op) && isView(&op))
-      for (OpResult view : op.getResults())
-        if (auto source = result.tensorOf.find(op.getOperand(view.getResultNumber()));
-            source != result.tensorOf.end()) {
-          int tensor = source->second;
-          result.tensorOf[view] = tensor;
-        }
+    for (OpResult value : op.getResults()) {
+      Value source = isView(&op) ? op.getOperand(value.getResultNumber()) : Value();
+      if (auto tensor = result.tensorOf.find(source); tensor != result.tensorOf.end()) {
+        int shared = tensor->second;
+        result.tensorOf[value] = shared;
+      } else if (!source || result.isKnown(source)) {
+        result.known.insert(value);
+      }
+    }
   }
   findForward();
   findKept();
@@ -237,25 +177,17 @@ FailureOr<GraphProblem> Builder::run() {
 
 } // namespace
 
-FailureOr<GraphProblem> buildProblem(const TrainingBlock &training, const MemoryFacts *facts) {
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts) {
   return Builder(training, facts).run();
 }
+
+bool GraphProblem::isKnown(Value value) const { return isAbsent(value) || known.contains(value) || constantOf(value); }
 
 StringRef originOf(Operation *op) {
   for (Value result : op->getResults())
     if (!isAbsent(result))
       return nameOf(result);
   return "";
-}
-
-bool isKnownBeforeRun(const GraphProblem &graph, Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op)
-    return false;
-  if (isAbsent(value) || constantOf(value))
-    return true;
-  // Of other blocks (around a body) only constants are known to be so; a view of an input is none.
-  return op->getBlock() == graph.block && !graph.tensorOf.contains(value) && !isView(op);
 }
 
 bool isView(Operation *op) {
@@ -296,6 +228,18 @@ FailureOr<TrainingBlock> findTrainingBlock(ModuleOp module) {
     }
   }
   return training;
+}
+
+SmallVector<TrainingBlock, 2> stepBlocks(ModuleOp module) {
+  Block *main = &mainGraph(module).getBody().front();
+  SmallVector<TrainingBlock, 2> blocks;
+  // Without a loss there is one block, of which all is forward.
+  ScopedDiagnosticHandler quiet(module.getContext(), [](Diagnostic &) { return success(); });
+  auto training = findTrainingBlock(module);
+  if (succeeded(training) && training->block != main)
+    blocks.push_back(*training);
+  blocks.push_back({main, succeeded(training) && training->block == main ? training->loss : Value()});
+  return blocks;
 }
 
 } // namespace recast::checkpoint

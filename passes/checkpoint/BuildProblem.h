@@ -16,6 +16,9 @@ struct TrainingBlock {
 /// Follows the loss into the Scan that computes it. An error where the model does not say which value is the loss.
 mlir::FailureOr<TrainingBlock> findTrainingBlock(mlir::ModuleOp module);
 
+/// The blocks that a step spends its time in: the main graph, and where training happens if that is a body.
+llvm::SmallVector<TrainingBlock, 2> stepBlocks(mlir::ModuleOp module);
+
 /// The problem of one block, and what its numbers stand for.
 struct GraphProblem {
   remat::Problem problem;
@@ -24,15 +27,16 @@ struct GraphProblem {
   std::vector<mlir::Value> values;           ///< One a tensor: the result that it is.
   llvm::DenseMap<mlir::Value, int> tensorOf; ///< Results and views of them.
   llvm::DenseSet<mlir::Value> alwaysFirst; ///< Results that readers take from the first run: graph outputs, statistics.
+  /// Results of the block's operators that are computed from constants and sizes before the run.
+  llvm::DenseSet<mlir::Value> known;
   remat::Roles roles;
+
+  /// True for those, and for constants.
+  bool isKnown(mlir::Value value) const;
 };
 
-/// `facts` may be null: sizes then come from types, views cost nothing, and no operand's memory is taken over. An error
-/// names the value whose size is not known.
-mlir::FailureOr<GraphProblem> buildProblem(const TrainingBlock &training, const MemoryFacts *facts);
-
-/// True where `value` is a constant, or computed from constants and sizes before the run.
-bool isKnownBeforeRun(const GraphProblem &graph, mlir::Value value);
+/// `facts` are of the module as it is, or of one that it is a copy of.
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts);
 
 /// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
 bool isView(mlir::Operation *op);

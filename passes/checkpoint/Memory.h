@@ -2,6 +2,7 @@
 // them a function that compiles.
 #pragma once
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include <functional>
@@ -26,5 +27,18 @@ struct MemoryFacts {
 
 /// Compiles the module, which stays as it is. Failure has been reported.
 using MeasureMemory = std::function<mlir::FailureOr<MemoryFacts>(mlir::ModuleOp)>;
+
+/// What `measure` says. Where it is null: views cost nothing, no operand's memory is taken over, and the arena is as
+/// large as what is live at once. An error names a value whose size is not known.
+mlir::FailureOr<MemoryFacts> measureMemory(mlir::ModuleOp module, const MeasureMemory &measure);
+
+/// A changed copy of the module; no module where nothing is better.
+struct Measured {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  MemoryFacts facts;
+};
+
+/// The module in an order with a smaller arena.
+mlir::FailureOr<Measured> orderForMemory(mlir::ModuleOp module, const MemoryFacts &facts, const MeasureMemory &measure);
 
 } // namespace recast::checkpoint

@@ -1,4 +1,4 @@
-// The pass with a runtime behind it; Passes.h has the one without.
+// The passes with a runtime behind them; Passes.h has those without.
 #pragma once
 #include "passes/Passes.h"
 #include "passes/checkpoint/Memory.h"
@@ -9,5 +9,6 @@ namespace recast {
 /// once.
 std::unique_ptr<mlir::Pass> createInsertRecomputation(const InsertRecomputationOptions &options,
                                                       checkpoint::MeasureMemory measure);
+std::unique_ptr<mlir::Pass> createOrderForMemory(checkpoint::MeasureMemory measure);
 
 } // namespace recast
