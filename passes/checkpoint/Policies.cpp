@@ -42,8 +42,9 @@ struct Flow {
     return isKept;
   }
 
-  /// Where sqrt(n) stretches begin.
-  std::vector<int> sqrtStarts() const;
+  /// Where up to sqrt(n) stretches begin: at the places of least crossing within `reach` stretches, in bytes, of where
+  /// equal ones would meet.
+  std::vector<int> sqrtStarts(double reach) const;
 
   const Problem &problem;
   const Roles &roles;
@@ -51,7 +52,7 @@ struct Flow {
   std::vector<int> forward; ///< Nodes, in order.
 };
 
-std::vector<int> Flow::sqrtStarts() const {
+std::vector<int> Flow::sqrtStarts(double reach) const {
   int count = static_cast<int>(forward.size());
   std::vector<int64_t> before(count + 1, 0), crossing(count + 1, 0); // At each place between nodes.
   std::vector<int> indexOf(problem.nodes.size(), -1), lastReader(problem.tensors.size(), -1);
@@ -75,7 +76,6 @@ std::vector<int> Flow::sqrtStarts() const {
 
   int64_t stretches = std::max<int64_t>(1, std::llround(std::sqrt(count)));
   std::vector<int> starts;
-  // The place of least crossing within half a stretch, in bytes, of where equal stretches would meet.
   for (int64_t s = 1; s < stretches; ++s) {
     int best = -1;
     auto at = [&](double part) {
@@ -83,8 +83,8 @@ std::vector<int> Flow::sqrtStarts() const {
       return static_cast<int>(std::lower_bound(before.begin(), before.end(), bytes) - before.begin());
     };
     double middle = static_cast<double>(s);
-    int low = std::max(at(middle - 0.5), starts.empty() ? 1 : starts.back() + 1);
-    int high = std::min(at(middle + 0.5), count - 1), wanted = at(middle);
+    int low = std::max(at(std::max(middle - reach, 0.0)), starts.empty() ? 1 : starts.back() + 1);
+    int high = std::min(at(std::min(middle + reach, static_cast<double>(stretches))), count - 1), wanted = at(middle);
     for (int i = low; i <= high; ++i)
       if (best < 0 || crossing[i] < crossing[best] ||
           (crossing[i] == crossing[best] && std::abs(i - wanted) < std::abs(best - wanted)))
@@ -140,12 +140,13 @@ Schedule everyN(const Problem &problem, const Roles &roles, int count) {
 
 Schedule sqrtSegments(const Problem &problem, const Roles &roles) {
   Flow flow(problem, roles);
-  return recomputeJustInTime(problem, roles, flow.keptBetween(flow.sqrtStarts()));
+  return recomputeJustInTime(problem, roles, flow.keptBetween(flow.sqrtStarts(0.5)));
 }
 
 Schedule selective(const Problem &problem, const Roles &roles) {
   Flow flow(problem, roles);
-  std::vector<char> isKept = flow.keptBetween(flow.sqrtStarts());
+  // Only at narrow places: what is wide there is what should be computed again.
+  std::vector<char> isKept = flow.keptBetween(flow.sqrtStarts(2));
   CutGraph graph;
   std::vector<char> isSink(problem.tensors.size(), 0);
   for (int t = 0; t < static_cast<int>(problem.tensors.size()); ++t) {

@@ -22,7 +22,7 @@ Schedule everyN(const Problem &problem, const Roles &roles, int count);
 /// sqrt(n) stretches (Chen et al. 2016, arXiv:1604.06174) of about equal bytes, cut where little goes across.
 Schedule sqrtSegments(const Problem &problem, const Roles &roles);
 
-/// Recomputes cheap operators only (Korthikanti et al. 2022, arXiv:2205.05198): of each stretch of sqrtSegments the
+/// Recomputes cheap operators only (Korthikanti et al. 2022, arXiv:2205.05198): of stretches between narrow places the
 /// fewest bytes are kept from which cheap operators give what the backward reads.
 Schedule selective(const Problem &problem, const Roles &roles);
 
