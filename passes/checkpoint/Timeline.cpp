@@ -144,15 +144,17 @@ int64_t Timeline::maxIn(Place from, Place to) const {
   return most;
 }
 
+bool Timeline::isExact() const { return Order.size() <= kExactBlocks; }
+
 double Timeline::reliefIn(Place from, Place to, int64_t bytes, int64_t limit) const {
   int64_t sum = 0;
-  bool isExact = Order.size() <= kExactBlocks;
+  bool counts = isExact();
   visit(from, to, [&](int b, int begin, int stop, bool isWhole) {
     const Block &block = Blocks[b];
     int64_t rest = limit - block.pending;
     if (block.most <= rest)
       return;
-    if (isWhole && !isExact) {
+    if (isWhole && !counts) {
       sum += std::min(bytes, block.most - rest) * (stop - begin);
       return;
     }
@@ -165,13 +167,13 @@ double Timeline::reliefIn(Place from, Place to, int64_t bytes, int64_t limit) co
 
 double Timeline::burdenIn(Place from, Place to, int64_t bytes, int64_t limit) const {
   int64_t sum = 0;
-  bool isExact = Order.size() <= kExactBlocks;
+  bool counts = isExact();
   visit(from, to, [&](int b, int begin, int stop, bool isWhole) {
     const Block &block = Blocks[b];
     int64_t rest = limit - block.pending - bytes;
     if (block.most <= rest)
       return;
-    if (isWhole && !isExact) {
+    if (isWhole && !counts) {
       sum += std::min(bytes, block.most - rest) * (stop - begin);
       return;
     }
@@ -190,6 +192,14 @@ int Timeline::next(int run) const {
   while (Blocks[Order[rank]].runs.empty())
     ++rank;
   return Blocks[Order[rank]].runs.front();
+}
+
+int Timeline::atOrAfter(Place place) const {
+  int64_t low = (place + 1) / 2;
+  size_t rank = static_cast<size_t>(low >> 20), index = static_cast<size_t>(low & 0xfffff);
+  for (; index >= Blocks[Order[rank]].runs.size(); index = 0)
+    ++rank;
+  return Blocks[Order[rank]].runs[index];
 }
 
 int Timeline::previous(int run) const {

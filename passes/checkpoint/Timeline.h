@@ -30,6 +30,8 @@ public:
   int node(int run) const { return Runs[run].node; }
   int next(int run) const;
   int previous(int run) const;
+  /// The first run with before(run) >= place.
+  int atOrAfter(Place place) const;
   /// Changes whenever the id comes to name another run; 0: names none.
   uint32_t stamp(int run) const { return Runs[run].stamp; }
   bool isFirst(int run) const { return Firsts[Runs[run].node] == run; }
@@ -52,6 +54,8 @@ public:
   double reliefIn(Place from, Place to, int64_t bytes, int64_t limit) const;
   /// By how much the sum of what is over `limit` grows when `bytes` more are live in that stretch. As above.
   double burdenIn(Place from, Place to, int64_t bytes, int64_t limit) const;
+  /// Whether the two above count each run.
+  bool isExact() const;
   double excess(int64_t limit) const { return reliefIn(0, after(end()), INT64_MAX / 4, limit); }
 
   /// Runs that write or read a tensor, in order. The virtual run is among the readers.
