@@ -92,7 +92,6 @@ LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
   compile::removeDead(unit, unit.block); // What nobody reads need not have fixed shapes.
   if (failed(compile::simplify(unit, unit.block)))
     return failure();
-  compile::copyStateOutputs(unit);
   compile::removeDead(unit, unit.block);
   return compile::chooseKernels(unit, options.referenceOnly);
 }
@@ -105,7 +104,7 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   Unit unit(*copy, state, std::move(owner));
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
-  auto plan = compile::buildPlan(unit);
+  auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);
   return std::move(*plan);

@@ -17,6 +17,9 @@ struct CompileOptions {
   /// shapes name. Names are the graph's input names.
   std::map<std::string, TensorType> inputs = {};
   bool referenceOnly = false;
+  /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
+  /// same either way.
+  bool inPlace = true;
 };
 
 /// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.

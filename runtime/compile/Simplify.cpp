@@ -157,17 +157,4 @@ LogicalResult simplify(Unit &unit, Block &block, Operation *first, Operation *en
   return success();
 }
 
-void copyStateOutputs(Unit &unit) {
-  Operation *terminator = unit.block.getTerminator();
-  for (auto [name, operand] : llvm::zip(unit.outputNames, terminator->getOpOperands())) {
-    auto argument = dyn_cast<BlockArgument>(operand.get());
-    auto pair = argument ? unit.state.find(nameOf(argument).str()) : unit.state.end();
-    if (pair == unit.state.end() || pair->second == name)
-      continue;
-    unit.builder.before(terminator);
-    unit.builder.setScope(name);
-    operand.set(unit.builder.node("Identity", {Value(argument)}));
-  }
-}
-
 } // namespace recast::compile

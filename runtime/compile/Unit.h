@@ -17,7 +17,12 @@ struct Prepared {
   std::string library;
   std::vector<std::string> refusals;
   size_t workspaceBytes = 0;
+  std::vector<InPlace> inPlace;
+  bool mayFail = false; ///< Bodies apart.
 };
+
+/// What a block carries on: the new value, and the argument that it replaces at the next run or iteration.
+using Carried = llvm::SmallVector<std::pair<mlir::OpOperand *, mlir::BlockArgument>>;
 
 struct Unit {
   Unit(mlir::ModuleOp module, const StatePairs &state, std::shared_ptr<const void> model)
@@ -84,9 +89,6 @@ mlir::Operation *takeKnownBranch(Unit &unit, mlir::Operation *op);
 /// what the bodies give: their bytes are copied. Precondition: types are inferred.
 mlir::LogicalResult closeResults(Unit &unit, mlir::Operation *op);
 
-/// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.
-void copyStateOutputs(Unit &unit);
-
 /// True for operations that are no steps: constants, the terminator, what stands for absent inputs.
 bool isStructure(mlir::Operation *op);
 /// The step as kernels see it. An error names the node and what the runtime cannot represent.
@@ -94,10 +96,15 @@ mlir::FailureOr<StepSpec> makeSpec(Unit &unit, mlir::Operation *op);
 
 /// True where the result of a view shares the operand's memory: no step is needed.
 bool sharesOperand(Unit &unit, mlir::Operation *op);
-/// Finds a kernel for every operation; those without one are replaced by what they are defined as.
+/// The value whose memory it is: views share their operand's.
+mlir::Value sourceOf(Unit &unit, mlir::Value value);
+/// Of the graph, or of the body of a Loop or a Scan.
+Carried carriedStates(Unit &unit, mlir::Block &block);
+/// Finds a kernel for every operation; those without one are replaced by what they are defined as. Outputs of a block
+/// that are another state than their own become copies: it may have its new value when they are read.
 mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
 
 /// Places buffers and writes everything down.
-mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit);
+mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace);
 
 } // namespace recast::compile
