@@ -77,6 +77,7 @@ private:
   const TrainingBlock &training;
   const MemoryFacts &facts;
   GraphProblem result;
+  llvm::StringMap<int> named; ///< Tensors by the names of results and views.
   llvm::DenseMap<Operation *, int> nodeOf;
 };
 
@@ -104,8 +105,6 @@ void Builder::addNode(Operation *op) {
       return;
     node.reads.push_back(tensor->second);
     node.cost += result.problem.tensors[tensor->second].bytes;
-    if (own.overwrites.contains(nameOf(operand.get())))
-      node.overwrites.push_back(tensor->second);
   });
   for (OpResult value : op->getResults()) {
     int64_t bytes = bytesOf(value);
@@ -115,10 +114,21 @@ void Builder::addNode(Operation *op) {
     result.values.push_back(value);
     result.problem.tensors.push_back({bytes, false});
     result.tensorOf[value] = tensor;
+    named[nameOf(value)] = tensor;
     node.writes.push_back(tensor);
     node.cost += bytes;
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
+  }
+  // Each result takes over one operand.
+  llvm::DenseSet<int> taking;
+  for (const auto &[output, operand] : own.inPlace) {
+    auto from = named.find(operand), to = named.find(output);
+    if (from == named.end() || to == named.end() || !seen.contains(from->second) ||
+        result.problem.tensors[from->second].bytes != result.problem.tensors[to->second].bytes ||
+        llvm::is_contained(node.overwrites, from->second) || !taking.insert(to->second).second)
+      continue;
+    node.overwrites.push_back(from->second);
   }
   result.problem.nodes.push_back(std::move(node));
 }
@@ -165,6 +175,7 @@ GraphProblem Builder::run() {
       if (auto tensor = result.tensorOf.find(source); tensor != result.tensorOf.end()) {
         int shared = tensor->second;
         result.tensorOf[value] = shared;
+        named[nameOf(value)] = shared;
       } else if (!source || result.isKnown(source)) {
         result.known.insert(value);
       }
