@@ -339,6 +339,10 @@ def OrderForMemory : Recast_Pass<"order-for-memory"> {
     In the main graph and in the body of the Scan over micro-batches. Operators with effects keep their order, and no
     value changes. The graph stays as it is where no order is better.
   }];
+  let options = [
+    Option<"isOptional", "optional", "bool", "false",
+           "Leave alone, and say nothing of, models whose memory cannot be planned and those of over 10,000 operators">,
+  ];
   let statistics = [Statistic<"savedBytes", "saved-bytes", "Bytes that the arena has lost">];
 }
 

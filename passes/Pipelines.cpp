@@ -45,8 +45,12 @@ void addRounding(OpPassManager &passes, const PipelineOptions &o) {
 
 // After everything that changes memory.
 void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
-  if (o.memoryBudget.empty() && o.checkpoint.empty())
+  if (o.memoryBudget.empty() && o.checkpoint.empty()) {
+    OrderForMemoryOptions order;
+    order.isOptional = true;
+    passes.addPass(createOrderForMemory(order, o.measureMemory));
     return;
+  }
   InsertRecomputationOptions recomputation;
   recomputation.budget = o.memoryBudget;
   recomputation.policy = o.checkpoint.empty() ? "auto" : o.checkpoint;
@@ -138,8 +142,11 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     dims.dims.assign(o.dims.begin(), o.dims.end());
     passes.addPass(createBindDimensions(dims));
   }
-  if (o.isStep)
+  if (o.isStep) {
+    if (!o.memoryBudget.empty() || !o.checkpoint.empty())
+      addMemoryPasses(passes, o);
     return;
+  }
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {
     PrepareTrainingOptions prepare;
     prepare.loss = o.loss;

@@ -1,10 +1,8 @@
 #include "ir/train/Dialect.h"
 #include "passes/Report.h"
 #include "passes/checkpoint/ApplySchedule.h"
-#include "passes/checkpoint/Budget.h"
 #include "passes/checkpoint/Order.h"
 #include "passes/checkpoint/Passes.h"
-#include "llvm/Support/FormatVariadic.h"
 
 namespace recast {
 #define GEN_PASS_DEF_ORDERFORMEMORY
@@ -59,23 +57,46 @@ remat::Precedences precedencesOf(const GraphProblem &graph) {
 
 struct OrderForMemoryPass : impl::OrderForMemoryBase<OrderForMemoryPass> {
   using OrderForMemoryBase::OrderForMemoryBase;
-  explicit OrderForMemoryPass(MeasureMemory measure) : measure(std::move(measure)) {}
+  OrderForMemoryPass(const OrderForMemoryOptions &options, MeasureMemory measure)
+      : OrderForMemoryBase(options), measure(std::move(measure)) {}
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    if (!isOptional) {
+      if (failed(run(module)))
+        signalPassFailure();
+      return;
+    }
+    ScopedDiagnosticHandler quiet(module.getContext(), [](Diagnostic &) { return success(); });
+    if (canPlan(module))
+      (void)run(module);
+  }
+
+  /// Sizes are fixed, and planning takes little time.
+  static bool canPlan(ModuleOp module) {
+    constexpr int64_t kMostOperators = 10'000;
+    int64_t count = 0;
+    module.walk([&](Operation *) { ++count; });
+    return count <= kMostOperators && llvm::all_of(mainGraph(module).getBody().getArgumentTypes(), [](Type type) {
+             auto ranked = dyn_cast<RankedTensorType>(type);
+             return ranked && ranked.hasStaticShape();
+           });
+  }
+
+  LogicalResult run(ModuleOp module) {
     auto before = measureMemory(module, measure);
     if (failed(before))
-      return signalPassFailure();
+      return failure();
     auto better = orderForMemory(module, *before, measure);
     if (failed(better))
-      return signalPassFailure();
+      return failure();
     if (!better->module)
-      return;
+      return success();
     int64_t saved = before->arenaBytes - better->facts.arenaBytes;
     savedBytes += static_cast<unsigned>(saved);
     module.getBodyRegion().takeBody(better->module->getBodyRegion());
     addReport(module, "order-for-memory", llvm::json::Object{{"saved_bytes", saved}});
-    mainGraph(module).emitRemark() << "order of operators: the arena is " << formatBytes(saved) << " smaller";
+    return success();
   }
 
   MeasureMemory measure;
@@ -103,8 +124,8 @@ FailureOr<checkpoint::Measured> checkpoint::orderForMemory(ModuleOp module, cons
   return trial.facts.arenaBytes < facts.arenaBytes ? std::move(trial) : Measured();
 }
 
-std::unique_ptr<Pass> createOrderForMemory(MeasureMemory measure) {
-  return std::make_unique<OrderForMemoryPass>(std::move(measure));
+std::unique_ptr<Pass> createOrderForMemory(const OrderForMemoryOptions &options, MeasureMemory measure) {
+  return std::make_unique<OrderForMemoryPass>(options, std::move(measure));
 }
 
 } // namespace recast

@@ -9,6 +9,7 @@ namespace recast {
 /// once.
 std::unique_ptr<mlir::Pass> createInsertRecomputation(const InsertRecomputationOptions &options,
                                                       checkpoint::MeasureMemory measure);
-std::unique_ptr<mlir::Pass> createOrderForMemory(checkpoint::MeasureMemory measure);
+std::unique_ptr<mlir::Pass> createOrderForMemory(const OrderForMemoryOptions &options,
+                                                 checkpoint::MeasureMemory measure);
 
 } // namespace recast
