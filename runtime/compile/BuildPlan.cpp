@@ -129,6 +129,7 @@ void PlanBuilder::addStep(Operation *op, Prepared prepared) {
   workspaceItemOf.push_back(prepared.workspaceBytes ? static_cast<int>(problem.items.size()) : -1);
   if (prepared.workspaceBytes)
     problem.items.push_back({prepared.workspaceBytes, now(), now()});
+  step.origin = originOf(op).str();
   step.spec = std::move(prepared.spec);
   step.library = std::move(prepared.library);
   step.refusals = std::move(prepared.refusals);

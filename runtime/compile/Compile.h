@@ -4,6 +4,10 @@
 #include <map>
 #include <string>
 
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
 namespace recast {
 
 struct CompileOptions {
@@ -43,5 +47,9 @@ private:
   std::shared_ptr<const Impl> impl; ///< Plans share it: their constants may be views into the model's file.
   explicit Model(std::shared_ptr<const Impl> impl);
 };
+
+/// Compiles a module that is in memory already, as Model::compile does what it has loaded; the module does not change.
+/// The plan is valid while the module's context is: its constants may be views of the module's.
+Result<std::unique_ptr<Plan>> compileModule(mlir::ModuleOp module, const CompileOptions &options);
 
 } // namespace recast

@@ -38,8 +38,11 @@ void scanInputsAlongFront(Unit &unit, Operation *op, unsigned numStates) {
     int64_t axis = axisOf(axes, i - numStates, rank);
     unit.builder.before(op);
     unit.builder.setScope(nameOf(op->getResult(0)));
-    if (axis != 0)
-      op->setOperand(i, unit.builder.transpose(op->getOperand(i), frontPermutation(rank, axis, /*isBack=*/false)));
+    if (axis == 0)
+      continue;
+    Value front = unit.builder.transpose(op->getOperand(i), frontPermutation(rank, axis, /*isBack=*/false));
+    front.getDefiningOp()->setLoc(op->getLoc());
+    op->setOperand(i, front);
   }
 }
 
@@ -56,6 +59,7 @@ void scanOutputsAlongFront(Unit &unit, Operation *op, unsigned numStates) {
     unit.builder.after(op);
     unit.builder.setScope(nameOf(whole));
     Value back = unit.builder.transpose(whole, frontPermutation(rank, axis, /*isBack=*/true));
+    back.getDefiningOp()->setLoc(op->getLoc());
     whole.replaceAllUsesExcept(back, back.getDefiningOp());
   }
 }

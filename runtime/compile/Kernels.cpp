@@ -153,7 +153,11 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
     if (unit.prepared.contains(op))
       continue;
     Operation *end = next;
-    if (failed(expand(unit, op, refusals, next)) || failed(simplify(unit, block, next, end)))
+    Location location = op->getLoc();
+    if (failed(expand(unit, op, refusals, next)))
+      return failure();
+    inheritOrigin(location, next, end);
+    if (failed(simplify(unit, block, next, end)))
       return failure();
     // What is removed may include `next`.
     Operation *before = next->getPrevNode();

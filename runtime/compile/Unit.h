@@ -50,6 +50,14 @@ struct Unit {
   std::unordered_map<mlir::Operation *, Prepared> prepared;
 };
 
+/// The location of every operation becomes its origin: the name of its first output, which is unique in the model.
+/// Operations that come of others get theirs (inheritOrigin).
+void markOrigins(Unit &unit);
+/// For operations in [first, end) that took the place of one with that location, bodies included.
+void inheritOrigin(mlir::Location location, mlir::Operation *first, mlir::Operation *end);
+/// "" where an operation comes of none of the model's.
+llvm::StringRef originOf(mlir::Operation *op);
+
 /// Gives every input a static type. Inputs with a default that are no state, and that the caller says nothing about,
 /// become constants.
 mlir::LogicalResult bindInputs(Unit &unit, const CompileOptions &options);

@@ -27,6 +27,7 @@ struct Plan;
 /// Reads `inputs`, writes `outputs`: indices into Plan::buffers.
 struct Step {
   StepSpec spec;
+  std::string origin;  ///< The first output's name of the model's node that this step, maybe among others, comes from.
   std::string library; ///< The kernel list entry that was chosen.
   std::vector<std::string> refusals;
   std::vector<int> inputs, outputs;
