@@ -35,6 +35,7 @@ struct PipelineOptions {
   int64_t accumulate = 1;           ///< Micro-batches a step.
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
+  std::string costProfile; ///< A file that ir/cost reads; empty: the default profile.
 };
 
 /// Appends the passes. No pass at all where a forward is asked for unchanged.
