@@ -4,6 +4,7 @@
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
 #include "onnx/shape_inference/implementation.h"
+#include <cmath>
 #include <deque>
 #include <unordered_map>
 
@@ -352,15 +353,27 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   return success();
 }
 
-// Integers that pass unchanged through operators whose schemas do not say so.
+// Integers that come out of operators whose schemas do not say which: constants that are cast or reshaped.
 void TypeInference::passInts(Operation *op) {
   auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
   bool isShape =
       type && type.getRank() <= 1 && (type.getElementType().isInteger(64) || type.getElementType().isInteger(32));
-  if (!isShape || !isa<CastLikeOp, ReshapeOp>(op))
+  if (!isShape || !isa<CastOp, CastLikeOp, ReshapeOp>(op))
     return;
-  if (const onnx::TensorShapeProto *known = knownInts(op->getOperand(0)))
-    impl->shapes[op->getResult(0).getAsOpaquePointer()] = *known;
+  onnx::TensorShapeProto &result = impl->shapes[op->getResult(0).getAsOpaquePointer()];
+  if (const onnx::TensorShapeProto *known = knownInts(op->getOperand(0))) {
+    result = *known;
+    return;
+  }
+  TensorAttr constant = constantOf(op->getOperand(0));
+  auto numbers = constant && constant.getType().getNumElements() <= kDataElems ? asDoubles(constant) : std::nullopt;
+  auto isInt = [](double number) { return std::abs(number) < 1e15 && number == std::trunc(number); };
+  result.Clear();
+  if (numbers && llvm::all_of(*numbers, isInt))
+    for (double number : *numbers)
+      result.add_dim()->set_dim_value(static_cast<int64_t>(number));
+  else
+    forget(op);
 }
 
 LogicalResult TypeInference::inferAll(Region &region, bool fresh) {

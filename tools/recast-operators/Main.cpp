@@ -20,6 +20,7 @@ namespace cl = llvm::cl;
 
 namespace {
 
+constexpr int kOldestOpset = 7; ///< Before, attributes stood where operands are now, and broadcasting had an axis.
 constexpr llvm::StringLiteral kTool = "recast-operators";
 
 cl::OptionCategory category("Options of recast-operators");
@@ -75,6 +76,8 @@ std::string gradientOf(Node node) {
   const gradient::Rule *rule = gradient::findRule(node);
   if (rule)
     return rule->kind == gradient::Kind::Zero ? "zero" : "rule";
+  if (const onnx::OpSchema *schema = node.schema(); schema && schema->max_input() == 0)
+    return "no inputs";
   return node.domain().empty() && hasFunctionBody(node) ? "its definition" : "";
 }
 
@@ -88,8 +91,8 @@ std::string kernelOf(Node node) {
     return "executor";
   if (reference::find(spec))
     return "yes";
-  if (isa<ConstantOp>(node.operation()))
-    return "none needed";
+  if (isa<ConstantOp, ConstantOfShapeOp>(node.operation()))
+    return "folded";
   return node.domain() == "recast" || hasFunctionBody(node) ? "its definition" : "";
 }
 
@@ -147,16 +150,20 @@ Row describe(MLIRContext &context, OperationName name, const std::set<int64_t> &
   return row;
 }
 
+int newestOpset() { return onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at("").second; }
+
 std::vector<Row> describeAll(MLIRContext &context, StringRef dialect) {
-  std::map<std::string, std::set<int64_t>> versions;
-  for (const onnx::OpSchema &schema : onnx::OpSchemaRegistry::get_all_schemas_with_history())
-    if (schema.domain().empty())
-      versions[schema.Name()].insert(schema.SinceVersion());
   std::vector<Row> rows;
-  for (RegisteredOperationName name : context.getRegisteredOperationsByDialect(dialect))
-    if (name.hasInterface<NodeInterface>() && name.getStringRef() != NodeGenericOp::getOperationName())
-      rows.push_back(
-          describe(context, name, dialect == "train" ? std::set<int64_t>{1} : versions[name.stripDialect().str()]));
+  for (RegisteredOperationName name : context.getRegisteredOperations()) {
+    if (name.getDialectNamespace() != dialect || !name.hasInterface<NodeInterface>() ||
+        name.getStringRef() == NodeGenericOp::getOperationName())
+      continue;
+    std::set<int64_t> versions;
+    for (int opset = kOldestOpset; dialect == "onnx" && opset <= newestOpset(); ++opset)
+      if (const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(name.stripDialect().str(), opset, ""))
+        versions.insert(schema->SinceVersion());
+    rows.push_back(describe(context, name, dialect == "onnx" ? versions : std::set<int64_t>{1}));
+  }
   llvm::sort(rows, [](const Row &a, const Row &b) { return a.op < b.op; });
   return rows;
 }
@@ -195,7 +202,10 @@ void printTable(const std::vector<Row> &rows, llvm::raw_ostream &out) {
   out << "| operator |";
   for (const Row::Cell &cell : rows.front().cells)
     out << ' ' << cell.column << " |";
-  out << "\n|---|" << llvm::join(SmallVector<StringRef>(rows.front().cells.size(), "---"), "|") << "|\n";
+  out << "\n|---|";
+  for (size_t i = 0; i < rows.front().cells.size(); ++i)
+    out << "---|";
+  out << '\n';
   for (const Row &row : rows) {
     out << "| " << row.op << " |";
     for (const Row::Cell &cell : row.cells) {
@@ -214,7 +224,8 @@ std::string page(ArrayRef<std::vector<Row>> tables) {
   std::string text;
   llvm::raw_string_ostream out(text);
   out << R"(# Operators
-What recast knows of each operator. Printed by `recast-operators > docs/operators.md`; a test compares.
+What recast knows of each operator, at opsets from )"
+      << kOldestOpset << R"( on. Printed by `recast-operators > docs/operators.md`; a test compares.
 
 Every other operator of ONNX is read, kept and written as it came; it runs where the standard defines it by operators of
 this table, and gradients pass through it then.
@@ -225,7 +236,7 @@ this table, and gradients pass through it then.
 | gradient | a rule; `zero`: it is zero everywhere; `its definition`: through the operators that ONNX defines it by |
 | autocast | the class when no policy says otherwise ([precision.md](precision.md)) |
 | cost | class of work and arithmetic operations an element, or a formula ([../ir/cost/README.md](../ir/cost/README.md)) |
-| CPU kernel | `its definition`: it runs as the operators that define it |
+| CPU kernel | `its definition`: it runs as the operators that define it; `folded`: it is a constant when the plan is made |
 
 ## Dialect `onnx`
 )";

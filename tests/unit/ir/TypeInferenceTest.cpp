@@ -38,6 +38,9 @@ TEST(TypeInference, SizesPassThroughCastLikeAndReshape) {
   EXPECT_EQ(outputType(constants + "flat = Constant<value_ints = [-1]>() ends = Reshape(one, flat) starts = "
                                    "Reshape(zero, flat) y = Slice(x, starts, ends)"),
             "tensor<1x3xf32>");
+  EXPECT_EQ(outputType(constants + "two = Constant<value_float = 2.0>() start = CastLike(two, zero) y = Range(start, "
+                                   "four, one)"),
+            "tensor<2xi64>");
   EXPECT_EQ(outputType("s = Shape(x) zero = Constant<value_int = 0>() n = Gather(s, zero) one = "
                        "Constant<value_int = 1>() y = Range(zero, n, one)"),
             "tensor<2xi64>");
