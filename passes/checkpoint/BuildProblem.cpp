@@ -3,6 +3,7 @@
 #include "ir/train/Dialect.h"
 #include "passes/step/StepInfo.h"
 #include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -104,7 +105,6 @@ void Builder::addNode(Operation *op) {
     if (tensor == result.tensorOf.end() || !seen.insert(tensor->second).second)
       return;
     node.reads.push_back(tensor->second);
-    node.cost += result.problem.tensors[tensor->second].bytes;
   });
   for (OpResult value : op->getResults()) {
     int64_t bytes = bytesOf(value);
@@ -116,7 +116,6 @@ void Builder::addNode(Operation *op) {
     result.tensorOf[value] = tensor;
     named[nameOf(value)] = tensor;
     node.writes.push_back(tensor);
-    node.cost += bytes;
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
   }
@@ -190,6 +189,24 @@ GraphProblem Builder::run() {
 
 GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts) {
   return Builder(training, facts).run();
+}
+
+std::vector<int64_t> addCosts(GraphProblem &graph, const cost::Profile &profile) {
+  std::vector<int64_t> flops;
+  for (auto [op, node] : llvm::zip(graph.ops, graph.problem.nodes)) {
+    cost::Cost found = cost::costOf(op);
+    if (found.known == cost::Known::OpenSizes) {
+      // Sizes that only the runtime's folding fixes: what it says of the results.
+      found = {};
+      found.work = cost::Work::Move;
+      for (const std::vector<int> *tensors : {&node.reads, &node.writes})
+        for (int tensor : *tensors)
+          found.bytesRead += graph.problem.tensors[tensor].bytes;
+    }
+    node.cost = std::llround(cost::timeNs(cost::operatorName(op), found, profile));
+    flops.push_back(found.flops);
+  }
+  return flops;
 }
 
 bool GraphProblem::isKnown(Value value) const { return isAbsent(value) || known.contains(value) || constantOf(value); }

@@ -1,5 +1,6 @@
 // From the block of a graph that holds forward and backward to the recomputation problem.
 #pragma once
+#include "ir/cost/Profile.h"
 #include "ir/onnx/Node.h"
 #include "passes/checkpoint/Memory.h"
 #include "passes/checkpoint/Policies.h"
@@ -37,6 +38,9 @@ struct GraphProblem {
 
 /// `facts` are of the module as it is, or of one that it is a copy of.
 GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts);
+
+/// Sets the nodes' costs, in nanoseconds on the profile's device. Returns arithmetic operations, one number a node.
+std::vector<int64_t> addCosts(GraphProblem &graph, const cost::Profile &profile);
 
 /// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
 bool isView(mlir::Operation *op);

@@ -25,8 +25,9 @@ double percent(int64_t part, int64_t whole) {
 
 class Recomputation {
 public:
-  Recomputation(ModuleOp module, const MeasureMemory &measure, const remat::SolverOptions &effort)
-      : module(module), measure(measure), effort(effort) {}
+  Recomputation(ModuleOp module, const MeasureMemory &measure, const cost::Profile &profile,
+                const remat::SolverOptions &effort)
+      : module(module), measure(measure), profile(profile), effort(effort) {}
 
   /// `text` is the policy as it was asked for.
   LogicalResult run(const Policy &policy, StringRef text, const Budget &budget);
@@ -47,10 +48,12 @@ private:
 
   ModuleOp module;
   const MeasureMemory &measure;
+  const cost::Profile &profile;
   remat::SolverOptions effort;
   MemoryFacts facts; ///< Of the module as it came.
   Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
   GraphProblem graph;
+  std::vector<int64_t> flops; ///< Of each node.
   Usage before;
 };
 
@@ -67,6 +70,7 @@ LogicalResult Recomputation::analyse() {
   if (!plain.module)
     plain.facts = facts;
   graph = buildProblem(*training, facts);
+  flops = addCosts(graph, profile);
   before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
   return success();
 }
@@ -142,20 +146,31 @@ void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how
       int64_t bytes = 0;
       for (int tensor : graph.problem.nodes[i].writes)
         bytes += graph.problem.tensors[tensor].bytes;
-      repeated.push_back(llvm::json::Object{{"node", Node(op).describe()}, {"runs", runs[i]}, {"bytes", bytes}});
+      repeated.push_back(llvm::json::Object{{"node", Node(op).describe()},
+                                            {"runs", runs[i]},
+                                            {"bytes", bytes},
+                                            {"flops", flops[i]},
+                                            {"ns", graph.problem.nodes[i].cost}});
     }
   numRepeated = static_cast<unsigned>(schedule.runs.size() - graph.ops.size());
   int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
   Usage after = remat::usage(graph.problem, schedule);
-  double moreWork = percent(after.cost - before.cost, before.cost);
-  mainBlock().emitRemark() << "recomputation (" << how << "): the arena is " << formatBytes(arena)
-                           << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str()
-                           << formatBytes(arenaBefore) << "; " << numRepeated << " operators run again, for "
-                           << llvm::formatv("{0:f1} % more work", moreWork).str();
+  int64_t flopsBefore = 0, moreFlops = 0;
+  for (auto [count, each] : llvm::zip(runs, flops)) {
+    flopsBefore += each;
+    moreFlops += (count - 1) * each;
+  }
+  double moreTime = percent(after.cost - before.cost, before.cost);
+  mainBlock().emitRemark()
+      << "recomputation (" << how << "): the arena is " << formatBytes(arena)
+      << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str() << formatBytes(arenaBefore) << "; "
+      << numRepeated << " operators run again, for "
+      << llvm::formatv("{0:f1} % more FLOPs and {1:f1} % more time", percent(moreFlops, flopsBefore), moreTime).str();
   llvm::json::Object report{{"policy", how},
                             {"arena_bytes_without", arenaBefore},
                             {"arena_bytes", arena},
-                            {"more_work_percent", moreWork},
+                            {"more_flops_percent", percent(moreFlops, flopsBefore)},
+                            {"more_time_percent", moreTime},
                             {"repeated", std::move(repeated)}};
   if (trial.module) {
     graph = GraphProblem();
@@ -278,7 +293,17 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
       getOperation().emitError() << "the policy auto needs a budget";
       return signalPassFailure();
     }
-    Recomputation recomputation(getOperation(), measure, {.moves = 0, .seconds = solveTime});
+    cost::Profile read;
+    if (!costProfile.empty()) {
+      auto loaded = cost::loadProfile(costProfile);
+      if (!loaded) {
+        getOperation().emitError() << llvm::toString(loaded.takeError());
+        return signalPassFailure();
+      }
+      read = std::move(*loaded);
+    }
+    Recomputation recomputation(getOperation(), measure, costProfile.empty() ? cost::defaultProfile() : read,
+                                {.moves = 0, .seconds = solveTime});
     if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
       return signalPassFailure();
     numRepeated += recomputation.numRepeated;

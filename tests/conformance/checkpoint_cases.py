@@ -116,11 +116,11 @@ def monotone(test):
         if done.returncode:
             break
         arena, got = train(test, step)
-        work = report_of(report)["more_work_percent"]
+        work = report_of(report)["more_time_percent"]
         same(test, f"{percent}%", got, want)
         test.check(arena <= size * percent // 100, f"{percent}%: {arena} bytes of {size * percent // 100}")
         test.check(arena <= last and work >= last_work,
-                   f"{percent}%: arena {arena} after {last}, {work:.2f} % more work after {last_work:.2f} %")
+                   f"{percent}%: arena {arena} after {last}, {work:.2f} % more time after {last_work:.2f} %")
         last, last_work, reached = arena, work, reached + 1
     test.check(reached >= 8, f"{reached} budgets were reached, the least of {last / size:.0%}")
 
