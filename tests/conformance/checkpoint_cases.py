@@ -110,7 +110,7 @@ def monotone(test):
     plain, _ = rewrite(test, "plain", "--checkpoint=none")
     size, want = train(test, plain)
     last, last_work, reached = size, 0.0, 0
-    for percent in range(98, 20, -4):
+    for percent in range(97, 20, -6):
         report = test.temp / "report.json"
         step, done = rewrite(test, f"at{percent}", f"--memory-budget={percent}%", f"--report={report}", ok=False)
         if done.returncode:
