@@ -1,6 +1,6 @@
 // Buffers, lifetimes and the plan itself.
 #include "runtime/compile/Placement.h"
-#include "runtime/compile/Unit.h"
+#include "runtime/compile/Reuse.h"
 #include <cassert>
 
 using namespace mlir;
@@ -13,22 +13,24 @@ static_assert(std::is_nothrow_move_constructible_v<Step>, "spec.constants refers
 
 class PlanBuilder {
 public:
-  explicit PlanBuilder(Unit &unit) : PlanBuilder(unit, unit.block, nullptr) {}
+  PlanBuilder(Unit &unit, bool inPlace) : PlanBuilder(unit, unit.block, nullptr, inPlace) {}
   FailureOr<std::unique_ptr<Plan>> run();
 
 private:
   /// Of a body: `outer` is the builder of the plan around it.
-  PlanBuilder(Unit &unit, Block &block, PlanBuilder *outer)
-      : unit(unit), block(block), outer(outer), plan(std::make_unique<Plan>()) {}
+  PlanBuilder(Unit &unit, Block &block, PlanBuilder *outer, bool inPlace)
+      : unit(unit), block(block), outer(outer), inPlace(inPlace), reuse(unit, block, inPlace),
+        plan(std::make_unique<Plan>()) {}
   std::unique_ptr<Plan> runBody();
-  int carriedBuffer(Operation *op, const Prepared &prepared) const;
   void addSteps();
   void addBodies(Operation *op, Step &step);
   LogicalResult addArguments();
   int addBuffer(Value value, TensorType type, Place place);
+  int addViewOf(int root, Value value, TensorType type);
+  int addResult(OpResult result, TensorType type, const Step &step, const Prepared &prepared);
   /// The buffer of an operand: made now if it is a constant. -1 where it is absent.
   int bufferOf(Value value);
-  void addStep(Operation *op, Prepared prepared);
+  void addStep(Operation *op, Prepared &prepared);
   void addView(Operation *op);
   LogicalResult addOutputs();
   void place();
@@ -38,6 +40,8 @@ private:
   Unit &unit;
   Block &block;
   PlanBuilder *outer;
+  bool inPlace;
+  Reuse reuse;
   std::vector<Value> captured; ///< Of a body, in the order of first use.
   std::unique_ptr<Plan> plan;
   llvm::DenseMap<Value, int> buffers;
@@ -51,6 +55,14 @@ int PlanBuilder::addBuffer(Value value, TensorType type, Place place) {
   plan->buffers.push_back({nameOf(value).str(), std::move(type), place, 0});
   itemOf.push_back(-1);
   buffers[value] = index;
+  return index;
+}
+
+/// `root` is no view itself.
+int PlanBuilder::addViewOf(int root, Value value, TensorType type) {
+  int index = addBuffer(value, std::move(type), Place::View);
+  plan->buffers.back().offset = static_cast<size_t>(root);
+  itemOf.back() = itemOf[static_cast<size_t>(root)];
   return index;
 }
 
@@ -102,59 +114,56 @@ int PlanBuilder::bufferOf(Value value) {
   return index;
 }
 
-void PlanBuilder::addStep(Operation *op, Prepared prepared) {
+void PlanBuilder::addStep(Operation *op, Prepared &prepared) {
   Step step;
   for (Value operand : op->getOperands())
     step.inputs.push_back(bufferOf(operand));
-  for (auto [result, type] : llvm::zip(op->getResults(), prepared.spec.outputs)) {
-    if (!type.present()) {
-      step.outputs.push_back(-1);
-      continue;
-    }
-    if (int carried = carriedBuffer(op, prepared); carried >= 0) {
-      buffers[result] = carried;
-      step.outputs.push_back(carried);
-      continue;
-    }
-    int index = addBuffer(result, type, Place::Arena);
-    itemOf.back() = static_cast<int>(problem.items.size());
-    problem.items.push_back({type.bytes(), now(), now()});
-    step.outputs.push_back(index);
-  }
-  if (op->getNumRegions()) {
-    addBodies(op, step);
-    for (const Plan &body : step.bodies)
-      prepared.workspaceBytes = std::max(prepared.workspaceBytes, body.arenaBytes);
-  }
+  addBodies(op, step);
+  for (const Plan &body : step.bodies)
+    prepared.workspaceBytes = std::max(prepared.workspaceBytes, body.arenaBytes);
+  for (auto [result, type] : llvm::zip(op->getResults(), prepared.spec.outputs))
+    step.outputs.push_back(type.present() ? addResult(result, type, step, prepared) : -1);
   workspaceItemOf.push_back(prepared.workspaceBytes ? static_cast<int>(problem.items.size()) : -1);
   if (prepared.workspaceBytes)
     problem.items.push_back({prepared.workspaceBytes, now(), now()});
+  step.origin = originOf(op).str();
   step.spec = std::move(prepared.spec);
   step.library = std::move(prepared.library);
   step.refusals = std::move(prepared.refusals);
   step.workspaceBytes = prepared.workspaceBytes;
+  step.inPlace = prepared.inPlace;
   plan->steps.push_back(std::move(step));
 }
 
-/// A sum that a Scan carries is added to where it lies: the buffer of the state that `op` adds to, where nothing else
-/// reads that state; else -1. The reference kernel of Add reads an element before it writes it.
-int PlanBuilder::carriedBuffer(Operation *op, const Prepared &prepared) const {
-  auto scan = outer ? dyn_cast<ScanOp>(block.getParentOp()) : ScanOp();
-  if (!scan || !isa<AddOp>(op) || prepared.library != "reference" || !op->getResult(0).hasOneUse())
-    return -1;
-  OpOperand &use = *op->getResult(0).use_begin();
-  int64_t numStates = static_cast<int64_t>(scan->getNumOperands()) - Node(scan).getInt("num_scan_inputs", 0);
-  if (use.getOwner() != block.getTerminator() || use.getOperandNumber() >= numStates)
-    return -1;
-  BlockArgument state = block.getArgument(use.getOperandNumber());
-  bool isSum = state.hasOneUse() && llvm::is_contained(op->getOperands(), Value(state)) &&
-               llvm::all_equal({prepared.spec.inputs[0], prepared.spec.inputs[1], prepared.spec.outputs[0]});
-  return isSum ? buffers.lookup(state) : -1;
+/// A result lies where a state does, or where an operand that dies here does, or has memory of its own.
+int PlanBuilder::addResult(OpResult result, TensorType type, const Step &step, const Prepared &prepared) {
+  if (BlockArgument state = reuse.placeOf(result))
+    return addViewOf(buffers.lookup(state), result, std::move(type));
+  auto itemAt = [&](int buffer) { return buffer < 0 ? -1 : itemOf[static_cast<size_t>(buffer)]; };
+  placement::Item item{type.bytes(), now(), now()};
+  for (InPlace pair : prepared.inPlace) {
+    if (!inPlace || pair.output != result.getResultNumber())
+      continue;
+    Value operand = result.getOwner()->getOperand(static_cast<unsigned>(pair.input));
+    int candidate = itemAt(step.inputs[pair.input]);
+    bool isTaken = llvm::any_of(step.outputs, [&](int output) {
+      return itemAt(output) >= 0 && problem.items[static_cast<size_t>(itemAt(output))].takesOver == candidate;
+    });
+    if (candidate < 0 || isTaken || problem.items[static_cast<size_t>(candidate)].bytes != item.bytes ||
+        !reuse.isLastRead(operand, result.getOwner()) || !reuse.allows(result, operand))
+      continue;
+    item.takesOver = candidate;
+    break;
+  }
+  int index = addBuffer(result, std::move(type), Place::Arena);
+  itemOf.back() = static_cast<int>(problem.items.size());
+  problem.items.push_back(item);
+  return index;
 }
 
 void PlanBuilder::addBodies(Operation *op, Step &step) {
   for (Region &region : op->getRegions()) {
-    PlanBuilder builder(unit, region.front(), this);
+    PlanBuilder builder(unit, region.front(), this, inPlace);
     std::unique_ptr<Plan> body = builder.runBody();
     for (Buffer &buffer : body->buffers)
       if (buffer.place == Place::Outer)
@@ -169,9 +178,8 @@ void PlanBuilder::addView(Operation *op) {
   TensorType type;
   [[maybe_unused]] std::string text = unit.values.typeOf(op->getResult(0), type);
   assert(text.empty());
-  int item = itemOf[static_cast<size_t>(buffers.lookup(op->getOperand(0)))];
-  addBuffer(op->getResult(0), std::move(type), Place::Arena);
-  itemOf.back() = item;
+  int from = bufferOf(sourceOf(unit, op->getOperand(0)));
+  addViewOf(plan->rootOf(from), op->getResult(0), std::move(type));
 }
 
 LogicalResult PlanBuilder::addOutputs() {
@@ -211,7 +219,7 @@ void PlanBuilder::place() {
   assert(placement::check(problem, solution).empty());
   plan->arenaBytes = solution.bytes;
   for (auto [buffer, item] : llvm::zip(plan->buffers, itemOf))
-    if (item >= 0)
+    if (buffer.place == Place::Arena)
       buffer.offset = solution.offsets[static_cast<size_t>(item)];
   for (auto [step, item] : llvm::zip(plan->steps, workspaceItemOf))
     if (item >= 0)
@@ -221,15 +229,18 @@ void PlanBuilder::place() {
 void PlanBuilder::addSteps() {
   for (Operation &op : block)
     if (auto prepared = unit.prepared.find(&op); prepared != unit.prepared.end())
-      addStep(&op, std::move(prepared->second));
+      addStep(&op, prepared->second);
     else if (!isStructure(&op) && !unit.values.constant(op.getResult(0)))
       addView(&op);
 }
 
 std::unique_ptr<Plan> PlanBuilder::runBody() {
+  llvm::DenseSet<Value> states;
+  for (auto [value, state] : carriedStates(unit, block))
+    states.insert(state);
   for (BlockArgument argument : block.getArguments()) {
     TensorType type;
-    bool isRead = !argument.use_empty() && unit.values.typeOf(argument, type).empty();
+    bool isRead = (!argument.use_empty() || states.contains(argument)) && unit.values.typeOf(argument, type).empty();
     plan->inputs.push_back(isRead ? addBuffer(argument, std::move(type), Place::Input) : -1);
   }
   addSteps();
@@ -256,6 +267,6 @@ FailureOr<std::unique_ptr<Plan>> PlanBuilder::run() {
 
 } // namespace
 
-FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit) { return PlanBuilder(unit).run(); }
+FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace) { return PlanBuilder(unit, inPlace).run(); }
 
 } // namespace recast::compile

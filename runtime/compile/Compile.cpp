@@ -39,11 +39,11 @@ public:
           return success();
         }) {}
 
-  /// Everything reported as one Status; the text names the file.
+  /// Everything reported as one Status; the text names the file, where there is one.
   Status status(const std::string &path) const {
     std::string shown = path == "-" ? "standard input" : path;
-    bool named = StringRef(errors).contains(shown);
-    return Status::error(named ? errors : shown + ": " + (errors.empty() ? "the model cannot be compiled" : errors));
+    std::string text = errors.empty() ? "the model cannot be compiled" : errors;
+    return Status::error(StringRef(text).contains(shown) ? text : shown + ": " + text);
   }
 
   std::string errors;
@@ -86,14 +86,28 @@ InputInfo describe(compile::Values &values, BlockArgument argument) {
 }
 
 LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
+  compile::markOrigins(unit);
   if (failed(compile::bindInputs(unit, options)) || failed(compile::inlineCalls(unit)))
     return failure();
   compile::removeDead(unit, unit.block); // What nobody reads need not have fixed shapes.
   if (failed(compile::simplify(unit, unit.block)))
     return failure();
-  compile::copyStateOutputs(unit);
   compile::removeDead(unit, unit.block);
   return compile::chooseKernels(unit, options.referenceOnly);
+}
+
+/// `owner` keeps alive what constants may be views of.
+Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::StatePairs &state, const std::string &path,
+                                           std::shared_ptr<const void> owner, const CompileOptions &options) {
+  Diagnostics diagnostics(*module.getContext());
+  OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
+  Unit unit(*copy, state, std::move(owner));
+  if (failed(runPhases(unit, options)))
+    return diagnostics.status(path);
+  auto plan = compile::buildPlan(unit, options.inPlace);
+  if (failed(plan))
+    return diagnostics.status(path);
+  return std::move(*plan);
 }
 
 } // namespace
@@ -133,15 +147,17 @@ const std::vector<std::string> &Model::outputs() const { return impl->outputs; }
 const std::vector<std::string> &Model::warnings() const { return impl->warnings; }
 
 Result<std::unique_ptr<Plan>> Model::compile(const CompileOptions &options) const {
-  Diagnostics diagnostics(impl->context);
-  OwningOpRef<ModuleOp> copy(cast<ModuleOp>((*impl->module)->clone()));
-  Unit unit(*copy, impl->state, impl);
-  if (failed(runPhases(unit, options)))
-    return diagnostics.status(impl->path);
-  auto plan = compile::buildPlan(unit);
-  if (failed(plan))
-    return diagnostics.status(impl->path);
-  return std::move(*plan);
+  return compileClone(*impl->module, impl->state, impl->path, impl, options);
+}
+
+Result<std::unique_ptr<Plan>> compileModule(ModuleOp module, const CompileOptions &options) {
+  compile::StatePairs state;
+  {
+    Diagnostics diagnostics(*module.getContext());
+    if (failed(readState(module, state)))
+      return diagnostics.status("");
+  }
+  return compileClone(module, state, "", nullptr, options);
 }
 
 } // namespace recast

@@ -4,6 +4,10 @@
 #include <map>
 #include <string>
 
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
 namespace recast {
 
 struct CompileOptions {
@@ -13,6 +17,9 @@ struct CompileOptions {
   /// shapes name. Names are the graph's input names.
   std::map<std::string, TensorType> inputs = {};
   bool referenceOnly = false;
+  /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
+  /// same either way.
+  bool inPlace = true;
 };
 
 /// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.
@@ -43,5 +50,9 @@ private:
   std::shared_ptr<const Impl> impl; ///< Plans share it: their constants may be views into the model's file.
   explicit Model(std::shared_ptr<const Impl> impl);
 };
+
+/// Compiles a module that is in memory already, as Model::compile does what it has loaded; the module does not change.
+/// The plan is valid while the module's context is: its constants may be views of the module's.
+Result<std::unique_ptr<Plan>> compileModule(mlir::ModuleOp module, const CompileOptions &options);
 
 } // namespace recast

@@ -38,8 +38,11 @@ void scanInputsAlongFront(Unit &unit, Operation *op, unsigned numStates) {
     int64_t axis = axisOf(axes, i - numStates, rank);
     unit.builder.before(op);
     unit.builder.setScope(nameOf(op->getResult(0)));
-    if (axis != 0)
-      op->setOperand(i, unit.builder.transpose(op->getOperand(i), frontPermutation(rank, axis, /*isBack=*/false)));
+    if (axis == 0)
+      continue;
+    Value front = unit.builder.transpose(op->getOperand(i), frontPermutation(rank, axis, /*isBack=*/false));
+    front.getDefiningOp()->setLoc(op->getLoc());
+    op->setOperand(i, front);
   }
 }
 
@@ -56,6 +59,7 @@ void scanOutputsAlongFront(Unit &unit, Operation *op, unsigned numStates) {
     unit.builder.after(op);
     unit.builder.setScope(nameOf(whole));
     Value back = unit.builder.transpose(whole, frontPermutation(rank, axis, /*isBack=*/true));
+    back.getDefiningOp()->setLoc(op->getLoc());
     whole.replaceAllUsesExcept(back, back.getDefiningOp());
   }
 }
@@ -63,21 +67,6 @@ void scanOutputsAlongFront(Unit &unit, Operation *op, unsigned numStates) {
 Type sliceType(Type whole) {
   auto type = cast<RankedTensorType>(whole);
   return RankedTensorType::get(type.getShape().drop_front(), type.getElementType());
-}
-
-/// What a body carries on: `first` is the output that belongs to `argument`. A state that becomes another argument
-/// would be overwritten before it is read.
-void copyMovedStates(Unit &unit, Block &body, unsigned firstArgument, unsigned firstOutput, unsigned numStates) {
-  Operation *end = body.getTerminator();
-  for (unsigned i = 0; i < numStates; ++i) {
-    auto argument = dyn_cast<BlockArgument>(end->getOperand(firstOutput + i));
-    if (!argument || argument.getOwner() != &body || argument.getArgNumber() == firstArgument + i)
-      continue;
-    unit.builder.before(end);
-    unit.builder.setScope(nameOf(argument));
-    // Made after simplification, which forwards an Identity.
-    end->setOperand(firstOutput + i, unit.builder.node("Identity", {Value(argument)}));
-  }
 }
 
 /// States keep their type over the iterations: memory is planned for one.
@@ -117,6 +106,27 @@ void closeLoopOutputs(Unit &unit, Operation *op) {
 }
 
 } // namespace
+
+Carried carriedStates(Unit &unit, Block &block) {
+  Carried carried;
+  Operation *parent = block.getParentOp(), *end = block.getTerminator();
+  if (isa<GraphOp>(parent)) {
+    llvm::StringMap<OpOperand *> outputs;
+    for (auto [name, operand] : llvm::zip(unit.outputNames, end->getOpOperands()))
+      outputs.try_emplace(name, &operand);
+    for (BlockArgument argument : block.getArguments())
+      if (auto pair = unit.state.find(nameOf(argument).str()); pair != unit.state.end())
+        if (OpOperand *value = outputs.lookup(pair->second))
+          carried.push_back({value, argument});
+  } else if (isa<LoopOp, ScanOp>(parent)) {
+    // A Loop's body has the iteration and a condition in front, and gives a condition.
+    bool isLoop = isa<LoopOp>(parent);
+    unsigned others = isLoop ? 2 : static_cast<unsigned>(Node(parent).getInt("num_scan_inputs", 0));
+    for (unsigned i = 0; i + others < parent->getNumOperands(); ++i)
+      carried.push_back({&end->getOpOperand(isLoop ? i + 1 : i), block.getArgument(isLoop ? i + 2 : i)});
+  }
+  return carried;
+}
 
 LogicalResult prepareBodies(Unit &unit, Operation *op) {
   if (op->getNumRegions() == 0)
@@ -185,7 +195,6 @@ LogicalResult prepareBodies(Unit &unit, Operation *op) {
     return failure();
   if (isScan)
     scanOutputsAlongFront(unit, op, numStates);
-  copyMovedStates(unit, body, firstArgument, firstOutput, numStates);
   return checkStates(op, body, firstArgument, firstOutput, numStates);
 }
 

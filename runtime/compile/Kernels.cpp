@@ -49,8 +49,9 @@ LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::v
   KernelChoice choice = chooseCpuKernel(*spec, referenceOnly);
   refusals = choice.refusals;
   if (choice.kernel)
-    unit.prepared[op] = {std::move(*spec), std::move(choice.library), std::move(choice.refusals),
-                         choice.kernel->workspaceBytes()};
+    unit.prepared[op] = {std::move(*spec),           std::move(choice.library),
+                         std::move(choice.refusals), choice.kernel->workspaceBytes(),
+                         choice.kernel->inPlace(),   choice.kernel->mayFail()};
   return success();
 }
 
@@ -121,10 +122,60 @@ FailureOr<StepSpec> makeSpec(Unit &unit, Operation *op) {
 }
 
 bool sharesOperand(Unit &unit, Operation *op) {
-  // Inputs, state and what a body captures have memory that outlives the step: their views are copies.
-  Operation *from = op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr;
-  return cast<NodeInterface>(op).facts().view && from && from->getBlock() == op->getBlock() &&
-         !unit.values.constant(op->getOperand(0));
+  auto node = dyn_cast<NodeInterface>(op);
+  return node && node.facts().view && !unit.prepared.contains(op) && !isAbsent(op->getOperand(0)) &&
+         !unit.values.constant(op->getOperand(0)) && !unit.values.constant(op->getResult(0));
+}
+
+Value sourceOf(Unit &unit, Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!sharesOperand(unit, op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// A control-flow operation, whose bodies have their kernels.
+static LogicalResult prepareControlFlow(Unit &unit, Operation *op) {
+  auto spec = makeSpec(unit, op);
+  if (failed(spec))
+    return failure();
+  Prepared prepared{std::move(*spec), "executor", {}, 0, {}, isa<LoopOp>(op)};
+  unsigned firstInput = isa<LoopOp>(op) ? 2 : 0;
+  for (size_t i = 0; i < carriedStates(unit, op->getRegion(0).front()).size(); ++i)
+    prepared.inPlace.push_back({i, firstInput + i});
+  unit.prepared[op] = std::move(prepared);
+  return success();
+}
+
+/// Outputs of the block that are the memory of a state become copies, except the state's own new value.
+static LogicalResult copyStateOutputs(Unit &unit, Block &block, bool referenceOnly) {
+  Operation *end = block.getTerminator();
+  llvm::DenseMap<OpOperand *, BlockArgument> stateOf;
+  llvm::DenseSet<Value> states;
+  for (auto [value, state] : carriedStates(unit, block)) {
+    stateOf[value] = state;
+    states.insert(state);
+  }
+  bool isGraph = isa<GraphOp>(block.getParentOp());
+  for (OpOperand &operand : end->getOpOperands()) {
+    Value source = sourceOf(unit, operand.get());
+    // What a body collects is copied at once. A state needs a copy of any argument: that may be state, or a slice.
+    bool isCopied = isGraph
+                        ? states.contains(source)
+                        : stateOf.contains(&operand) && isa<BlockArgument>(source) && source.getParentBlock() == &block;
+    if (!isCopied || source == stateOf.lookup(&operand))
+      continue;
+    unit.builder.before(end);
+    unit.builder.setScope(isGraph ? unit.outputNames[operand.getOperandNumber()] : nameOf(operand.get()).str());
+    Value copied = unit.builder.node("Identity", {operand.get()});
+    std::vector<std::string> refusals;
+    if (failed(chooseKernel(unit, copied.getDefiningOp(), referenceOnly, refusals)))
+      return failure();
+    operand.set(copied);
+  }
+  return success();
 }
 
 static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly) {
@@ -136,10 +187,8 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
       for (Region &body : op->getRegions())
         if (failed(chooseKernels(unit, body.front(), referenceOnly)))
           return failure();
-      auto spec = makeSpec(unit, op);
-      if (failed(spec))
+      if (failed(prepareControlFlow(unit, op)))
         return failure();
-      unit.prepared[op] = {std::move(*spec), "executor", {}, 0};
       continue;
     }
     if (sharesOperand(unit, op)) {
@@ -153,7 +202,11 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
     if (unit.prepared.contains(op))
       continue;
     Operation *end = next;
-    if (failed(expand(unit, op, refusals, next)) || failed(simplify(unit, block, next, end)))
+    Location location = op->getLoc();
+    if (failed(expand(unit, op, refusals, next)))
+      return failure();
+    inheritOrigin(location, next, end);
+    if (failed(simplify(unit, block, next, end)))
       return failure();
     // What is removed may include `next`.
     Operation *before = next->getPrevNode();
@@ -161,7 +214,7 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
     next = before ? before->getNextNode() : &block.front();
   }
   removeDead(unit, block);
-  return success();
+  return copyStateOutputs(unit, block, referenceOnly);
 }
 
 LogicalResult chooseKernels(Unit &unit, bool referenceOnly) { return chooseKernels(unit, unit.block, referenceOnly); }

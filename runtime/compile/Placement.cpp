@@ -139,16 +139,97 @@ size_t lowerBound(const Problem &problem, const Events &events) {
   return most;
 }
 
-} // namespace
-
-size_t lowerBound(const Problem &problem) { return lowerBound(problem, Events(problem)); }
-
-Solution solve(const Problem &problem) {
+/// Nothing takes over.
+Solution solveApart(const Problem &problem) {
   Solution best = heuristics(problem);
   size_t live = static_cast<size_t>(std::ranges::count_if(problem.items, [](const Item &item) { return item.bytes; }));
-  if (live > kSearchedItems || best.bytes == lowerBound(problem))
+  if (live > kSearchedItems || best.bytes == lowerBound(problem, Events(problem)))
     return best;
   return minimise(problem, std::move(best), kSearchEffort / live);
+}
+
+/// Items that lie at one place, one after the other, as one item of a problem in which nothing takes over.
+class Chains {
+public:
+  explicit Chains(const Problem &problem) : problem(problem) {
+    for (const Item &item : problem.items)
+      joins.push_back(item.takesOver >= 0);
+  }
+
+  Problem joined() {
+    Problem result{{}, problem.alignment};
+    itemOf.assign(problem.items.size(), -1);
+    for (size_t i = 0; i < problem.items.size(); ++i)
+      place(i, result);
+    return result;
+  }
+  Solution expand(const Solution &solution) const {
+    Solution result{{}, solution.bytes};
+    for (int item : itemOf)
+      result.offsets.push_back(solution.offsets[static_cast<size_t>(item)]);
+    return result;
+  }
+  /// Cuts where both items fit into `bound` at the step that they share; true if it did.
+  bool cut(size_t bound) {
+    int steps = 0;
+    for (const Item &item : problem.items)
+      steps = std::max(steps, item.last + 1);
+    std::vector<size_t> change(static_cast<size_t>(steps) + 1), live(static_cast<size_t>(steps));
+    size_t now = 0, mask = problem.alignment - 1;
+    auto size = [&](const Item &item) { return (item.bytes + mask) & ~mask; };
+    for (const Item &item : joined().items) { // Unsigned differences wrap, and their sums come out right.
+      change[static_cast<size_t>(item.first)] += size(item);
+      change[static_cast<size_t>(item.last) + 1] -= size(item);
+    }
+    for (size_t step = 0; step < live.size(); ++step)
+      live[step] = now += change[step];
+    bool any = false;
+    for (size_t i = 0; i < problem.items.size(); ++i) {
+      size_t &there = live[static_cast<size_t>(problem.items[i].first)];
+      if (!joins[i] || there + size(problem.items[i]) > bound)
+        continue;
+      there += size(problem.items[i]);
+      joins[i] = false;
+      any = true;
+    }
+    return any;
+  }
+
+private:
+  /// Items come after those that they take over.
+  void place(size_t i, Problem &result) {
+    const Item &item = problem.items[i];
+    if (!joins[i]) {
+      itemOf[i] = static_cast<int>(result.items.size());
+      result.items.push_back({item.bytes, item.first, item.last});
+      return;
+    }
+    itemOf[i] = itemOf[static_cast<size_t>(item.takesOver)];
+    Item &whole = result.items[static_cast<size_t>(itemOf[i])];
+    whole.last = std::max(whole.last, item.last);
+  }
+
+  const Problem &problem;
+  std::vector<bool> joins;
+  std::vector<int> itemOf;
+};
+
+} // namespace
+
+size_t lowerBound(const Problem &problem) {
+  Problem joined = Chains(problem).joined();
+  return lowerBound(joined, Events(joined));
+}
+
+Solution solve(const Problem &problem) {
+  Chains chains(problem);
+  Problem joined = chains.joined();
+  size_t bound = lowerBound(joined, Events(joined));
+  Solution best = chains.expand(solveApart(joined));
+  if (best.bytes > bound && chains.cut(bound))
+    if (Solution other = chains.expand(solveApart(chains.joined())); other.bytes < best.bytes)
+      return other;
+  return best;
 }
 
 Solution heuristics(const Problem &problem) {
@@ -192,8 +273,14 @@ std::string check(const Problem &problem, const Solution &solution) {
       problemText = std::move(text);
   };
   auto end = [&](size_t i) { return solution.offsets[i] + problem.items[i].bytes; };
-  Events(problem).sweep(
-      problem,
+  // What is taken over at its place is gone before.
+  Problem apart = problem;
+  for (size_t i = 0; i < problem.items.size(); ++i)
+    if (int before = problem.items[i].takesOver;
+        before >= 0 && solution.offsets[static_cast<size_t>(before)] == solution.offsets[i])
+      --apart.items[static_cast<size_t>(before)].last;
+  Events(apart).sweep(
+      apart,
       [&](size_t i) {
         if (solution.offsets[i] % problem.alignment)
           report(describe(i) + " is not aligned to " + std::to_string(problem.alignment) + " bytes");

@@ -82,6 +82,26 @@ LogicalResult simplifyOp(Unit &unit, Operation *op) {
 
 } // namespace
 
+void markOrigins(Unit &unit) {
+  unit.graph->walk([](Operation *op) {
+    for (Value result : op->getResults())
+      if (!isAbsent(result)) {
+        op->setLoc(NameLoc::get(StringAttr::get(op->getContext(), nameOf(result))));
+        return;
+      }
+  });
+}
+
+void inheritOrigin(Location location, Operation *first, Operation *end) {
+  for (; first != end; first = first->getNextNode())
+    first->walk([&](Operation *inner) { inner->setLoc(location); });
+}
+
+StringRef originOf(Operation *op) {
+  auto name = dyn_cast<NameLoc>(op->getLoc());
+  return name ? name.getName().getValue() : "";
+}
+
 bool isStructure(Operation *op) { return isa<InitializerOp, ConstantOp, AbsentOp, ReturnOp>(op); }
 
 static LogicalResult inlineCalls(Unit &unit, Block &block) {
@@ -92,7 +112,8 @@ static LogicalResult inlineCalls(Unit &unit, Block &block) {
         return failure();
     if (!isa<NodeGenericOp>(op) || !findFunction(Node(op)))
       continue;
-    Operation *before = op->getPrevNode();
+    Operation *before = op->getPrevNode(), *end = next;
+    Location location = op->getLoc();
     unit.builder.before(op);
     SmallVector<Value> outputs;
     if (failed(inlineFunction(Node(op), unit.builder, outputs)))
@@ -100,6 +121,7 @@ static LogicalResult inlineCalls(Unit &unit, Block &block) {
     unit.prepared.erase(op);
     replaceWithValues(Node(op), outputs, unit.types);
     next = before ? before->getNextNode() : &block.front(); // The body may have calls.
+    inheritOrigin(location, next, end);
   }
   return success();
 }
@@ -133,19 +155,6 @@ LogicalResult simplify(Unit &unit, Block &block, Operation *first, Operation *en
     next = op->getNextNode(); // It may be new.
   }
   return success();
-}
-
-void copyStateOutputs(Unit &unit) {
-  Operation *terminator = unit.block.getTerminator();
-  for (auto [name, operand] : llvm::zip(unit.outputNames, terminator->getOpOperands())) {
-    auto argument = dyn_cast<BlockArgument>(operand.get());
-    auto pair = argument ? unit.state.find(nameOf(argument).str()) : unit.state.end();
-    if (pair == unit.state.end() || pair->second == name)
-      continue;
-    unit.builder.before(terminator);
-    unit.builder.setScope(name);
-    operand.set(unit.builder.node("Identity", {Value(argument)}));
-  }
 }
 
 } // namespace recast::compile

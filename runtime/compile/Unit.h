@@ -17,7 +17,12 @@ struct Prepared {
   std::string library;
   std::vector<std::string> refusals;
   size_t workspaceBytes = 0;
+  std::vector<InPlace> inPlace;
+  bool mayFail = false; ///< Bodies apart.
 };
+
+/// What a block carries on: the new value, and the argument that it replaces at the next run or iteration.
+using Carried = llvm::SmallVector<std::pair<mlir::OpOperand *, mlir::BlockArgument>>;
 
 struct Unit {
   Unit(mlir::ModuleOp module, const StatePairs &state, std::shared_ptr<const void> model)
@@ -52,6 +57,14 @@ struct Unit {
   std::unordered_map<mlir::Operation *, Prepared> prepared;
 };
 
+/// The location of every operation becomes its origin: the name of its first output, which is unique in the model.
+/// Operations that come of others get theirs (inheritOrigin).
+void markOrigins(Unit &unit);
+/// For operations in [first, end) that took the place of one with that location, bodies included.
+void inheritOrigin(mlir::Location location, mlir::Operation *first, mlir::Operation *end);
+/// "" where an operation comes of none of the model's.
+llvm::StringRef originOf(mlir::Operation *op);
+
 /// Gives every input a static type. Inputs with a default that are no state, and that the caller says nothing about,
 /// become constants.
 mlir::LogicalResult bindInputs(Unit &unit, const CompileOptions &options);
@@ -78,9 +91,6 @@ mlir::Operation *takeKnownBranch(Unit &unit, mlir::Operation *op);
 /// what the bodies give: their bytes are copied. Precondition: types are inferred.
 mlir::LogicalResult closeResults(Unit &unit, mlir::Operation *op);
 
-/// Copies the state that is a graph output: when outputs are read, the state itself has its new value already.
-void copyStateOutputs(Unit &unit);
-
 /// True for operations that are no steps: constants, the terminator, what stands for absent inputs.
 bool isStructure(mlir::Operation *op);
 /// The step as kernels see it. An error names the node and what the runtime cannot represent.
@@ -88,10 +98,15 @@ mlir::FailureOr<StepSpec> makeSpec(Unit &unit, mlir::Operation *op);
 
 /// True where the result of a view shares the operand's memory: no step is needed.
 bool sharesOperand(Unit &unit, mlir::Operation *op);
-/// Finds a kernel for every operation; those without one are replaced by what they are defined as.
+/// The value whose memory it is: views share their operand's.
+mlir::Value sourceOf(Unit &unit, mlir::Value value);
+/// Of the graph, or of the body of a Loop or a Scan.
+Carried carriedStates(Unit &unit, mlir::Block &block);
+/// Finds a kernel for every operation; those without one are replaced by what they are defined as. Outputs of a block
+/// that are another state than their own become copies: it may have its new value when they are read.
 mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
 
 /// Places buffers and writes everything down.
-mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit);
+mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace);
 
 } // namespace recast::compile

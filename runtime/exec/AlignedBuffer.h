@@ -1,12 +1,10 @@
 // Memory aligned for vector loads and for the libraries' kernels.
 #pragma once
-#include <cstddef>
+#include "runtime/plan/Plan.h"
 #include <memory>
 #include <new>
 
 namespace recast {
-
-inline constexpr size_t kAlignmentBytes = 64;
 
 /// Uninitialised bytes; null where the system has not that much memory. An empty buffer has an address, too.
 class AlignedBuffer {

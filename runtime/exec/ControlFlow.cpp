@@ -34,6 +34,14 @@ protected:
       body.bind(input(body, i), data);
   }
 
+  /// States are copied from input `firstInput` + i to output i, where they do not lie there already.
+  static std::vector<InPlace> carriedInPlace(size_t numStates, size_t firstInput) {
+    std::vector<InPlace> pairs;
+    for (size_t i = 0; i < numStates; ++i)
+      pairs.push_back({i, firstInput + i});
+    return pairs;
+  }
+
   std::vector<std::unique_ptr<Frame>> bodies;
 };
 
@@ -54,7 +62,7 @@ public:
 };
 
 /// States that are carried live in the outputs of the step: the body reads them there, and its new values are copied
-/// over them at the end of each iteration.
+/// over them at the end of each iteration, unless they are computed there.
 class Scan final : public ControlFlow {
 public:
   Scan(std::vector<std::unique_ptr<Frame>> bodies, const Step &step) : ControlFlow(std::move(bodies)) {
@@ -71,6 +79,7 @@ public:
     length = step.spec.inputs[numStates].dims[0];
   }
 
+  std::vector<InPlace> inPlace() const override { return carriedInPlace(numStates, 0); }
   Status run(const KernelArgs &args) override {
     Frame &body = *bodies.front();
     bindOuter(body, args);
@@ -108,6 +117,7 @@ public:
   Loop(std::vector<std::unique_ptr<Frame>> bodies, const Step &step)
       : ControlFlow(std::move(bodies)), numStates(step.spec.inputs.size() - 2), name(step.spec.name) {}
 
+  std::vector<InPlace> inPlace() const override { return carriedInPlace(numStates, 2); }
   Status run(const KernelArgs &args) override {
     Frame &body = *bodies.front();
     bindOuter(body, args);

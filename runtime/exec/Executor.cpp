@@ -7,8 +7,8 @@ namespace recast {
 
 namespace {
 
-/// A copy of an output into the state that it updates. `staging` is set where the source is itself state (two states
-/// that swap, say): all such sources are read before any state is written.
+/// A copy of an output into the state that it updates, where it does not lie there already. `staging` is set where the
+/// source is itself state (two states that swap, say): all such sources are read before any state is written.
 struct Update {
   const void *source;
   void *target;
@@ -115,14 +115,14 @@ Status Executor::Impl::placeInputs() {
 
 Status Executor::Impl::prepareUpdates() {
   for (const Output &output : plan.outputs) {
-    if (output.updates < 0 || output.updates == output.buffer)
+    if (output.updates < 0 || plan.rootOf(output.buffer) == output.updates)
       continue;
     const Buffer &source = plan.buffers[output.buffer], &target = plan.buffers[output.updates];
     if (source.type != target.type)
       return Status::error("output '" + output.name + "' is " + toString(source.type) +
                            ", but the state that it updates, '" + target.name + "', is " + toString(target.type));
     Update update{frame->tensor(output.buffer).data, frame->tensor(output.updates).data, source.type.bytes(), nullptr};
-    if (source.place == Place::State) {
+    if (plan.buffers[static_cast<size_t>(plan.rootOf(output.buffer))].place == Place::State) {
       Result<std::byte *> memory = allocate(update.bytes, "the new value of '" + target.name + "'");
       if (!memory)
         return memory.status();

@@ -25,8 +25,8 @@ public:
   /// The buffer called `name` among the graph's inputs, state and outputs; -1 if there is none.
   int find(std::string_view name) const;
 
-  /// One execution: runs all steps, then copies the outputs that update state into it. On an error no state has
-  /// changed.
+  /// One execution: runs all steps, then copies the outputs that update state and lie elsewhere. On an error no state
+  /// has changed: steps that write state where it lies come after all that may fail.
   Status run();
 
   /// The arena's high-water mark as measured on the buffers and workspaces that the steps were given, whatever the plan

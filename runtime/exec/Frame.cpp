@@ -7,7 +7,7 @@ namespace recast {
 
 void FrameContext::touch(const std::byte *begin, size_t bytes) {
   size_t end = static_cast<size_t>(begin - arena) + bytes;
-  highWater = std::max(highWater, (end + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
+  highWater = std::max(highWater, alignedBytes(end));
 }
 
 Result<std::unique_ptr<Frame>> Frame::create(const Plan &plan, std::byte *arena, FrameContext &context) {
@@ -24,6 +24,8 @@ void Frame::bind(int buffer, void *data) {
   tensors[index].data = data;
   for (size_t operand : readers[index])
     operands[operand].data = data;
+  for (int view : views[index])
+    bind(view, data);
 }
 
 Status Frame::run() {
@@ -43,6 +45,7 @@ Status Frame::run() {
 
 Status Frame::placeBuffers(std::byte *arena) {
   readers.resize(source.buffers.size());
+  views.resize(source.buffers.size());
   for (size_t i = 0; i < source.buffers.size(); ++i) {
     const Buffer &buffer = source.buffers[i];
     TensorRef &tensor = tensors.emplace_back(buffer.type.dtype, buffer.type.dims);
@@ -61,6 +64,37 @@ Status Frame::placeBuffers(std::byte *arena) {
       tensor.data = const_cast<void *>(data->second.bytes);
     }
   }
+  for (size_t i = 0; i < source.buffers.size(); ++i)
+    if (source.buffers[i].place == Place::View)
+      if (Status status = placeView(i); !status.ok())
+        return status;
+  return Status::success();
+}
+
+Status Frame::placeView(size_t index) {
+  const Buffer &view = source.buffers[index];
+  if (view.offset >= source.buffers.size() || source.buffers[view.offset].place == Place::View ||
+      source.buffers[view.offset].type.bytes() != view.type.bytes())
+    return Status::error("the plan is damaged: '" + view.name + "' is no view of its buffer");
+  views[view.offset].push_back(static_cast<int>(index));
+  tensors[index].data = tensors[view.offset].data;
+  return Status::success();
+}
+
+/// Outputs lie in the memory of inputs only where the kernel works in place.
+Status Frame::checkOverlaps(const Step &step, const Kernel &kernel) const {
+  std::vector<InPlace> allowed = kernel.inPlace();
+  for (size_t k = 0; k < step.outputs.size(); ++k)
+    for (size_t j = 0; j < step.inputs.size(); ++j) {
+      if (!source.overlap(step.outputs[k], step.inputs[j]))
+        continue;
+      auto isPair = [&](InPlace pair) { return pair.output == k && pair.input == j; };
+      if (std::ranges::none_of(allowed, isPair))
+        return Status::error("the plan has '" + source.buffers[static_cast<size_t>(step.outputs[k])].name +
+                             "' where '" + source.buffers[static_cast<size_t>(step.inputs[j])].name +
+                             "' lies, and the kernel of '" + step.spec.name + "' (" + step.spec.op +
+                             ") does not work in place: compile the model with the same kernels");
+    }
   return Status::success();
 }
 
@@ -84,6 +118,8 @@ Status Frame::prepareSteps(std::byte *arena) {
       return Status::error("the plan is damaged: the workspace of '" + step.spec.name + "' (" + step.spec.op +
                            ") ends beyond the arena");
     if (Status status = prepare(step, prepared, arena); !status.ok())
+      return status;
+    if (Status status = checkOverlaps(step, *prepared.kernel); !status.ok())
       return status;
     prepared.args.inputs = view(step.inputs);
     prepared.args.outputs = view(step.outputs);

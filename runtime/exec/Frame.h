@@ -20,7 +20,8 @@ public:
   /// `arena` has plan.arenaBytes bytes. The memory of Input, State and Outer buffers is not known yet: see bind().
   static Result<std::unique_ptr<Frame>> create(const Plan &plan, std::byte *arena, FrameContext &context);
 
-  /// Gives an Input, State or Outer buffer its memory; may be called before every run, and allocates nothing.
+  /// Gives an Input, State or Outer buffer and its views their memory; may be called before every run, and allocates
+  /// nothing.
   void bind(int buffer, void *data);
   TensorRef tensor(int buffer) const { return tensors[static_cast<size_t>(buffer)]; }
   const Plan &plan() const { return source; }
@@ -37,6 +38,8 @@ private:
   Status placeBuffers(std::byte *arena);
   Status prepareSteps(std::byte *arena);
   Status prepare(const Step &step, Prepared &prepared, std::byte *arena);
+  Status placeView(size_t index);
+  Status checkOverlaps(const Step &step, const Kernel &kernel) const;
 
   const Plan &source;
   FrameContext &context;
@@ -44,6 +47,7 @@ private:
   std::vector<TensorRef> operands; ///< What the steps' args view.
   /// For each buffer that bind() may move: the operands that are it.
   std::vector<std::vector<size_t>> readers;
+  std::vector<std::vector<int>> views; ///< For each buffer, those of it.
   std::vector<Prepared> steps;
 };
 

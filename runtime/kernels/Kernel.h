@@ -25,7 +25,12 @@ struct StepSpec {
   std::vector<TensorRef> constants;
 };
 
-/// The buffers of one execution. Outputs never overlap inputs unless the kernel said that it works in place.
+/// An output that may lie in an input's memory, where both have as many bytes.
+struct InPlace {
+  size_t output = 0, input = 0;
+};
+
+/// The buffers of one execution. Outputs never overlap inputs, except as Kernel::inPlace() allows.
 struct KernelArgs {
   std::span<const TensorRef> inputs, outputs;
   std::span<std::byte> workspace; ///< Kernel::workspaceBytes() bytes, aligned to 64.
@@ -36,6 +41,12 @@ class Kernel {
 public:
   virtual ~Kernel() = default;
   virtual size_t workspaceBytes() const { return 0; }
+  /// Which outputs may take over which inputs' memory. Any choice of pairs may hold in one run in which no output comes
+  /// twice; an input may be there more than once under other numbers only if all of those are pairs of the output.
+  /// Results are the same to the bit.
+  virtual std::vector<InPlace> inPlace() const { return {}; }
+  /// False where run() succeeds whatever values its inputs hold.
+  virtual bool mayFail() const { return true; }
   /// An error names the step (StepSpec::name) and, where one is to blame, the value.
   virtual Status run(const KernelArgs &args) = 0;
 };

@@ -11,6 +11,33 @@ size_t Plan::bytesAt(Place place) const {
   return bytes;
 }
 
+bool Plan::overlap(int a, int b) const {
+  if (a < 0 || b < 0)
+    return false;
+  a = rootOf(a), b = rootOf(b);
+  const Buffer &first = buffers[static_cast<size_t>(a)], &second = buffers[static_cast<size_t>(b)];
+  if (first.type.bytes() == 0 || second.type.bytes() == 0)
+    return false;
+  if (first.place != Place::Arena || second.place != Place::Arena)
+    return a == b;
+  return first.offset < second.offset + second.type.bytes() && second.offset < first.offset + first.type.bytes();
+}
+
+std::vector<int> overwritten(const Plan &plan, const Step &step) {
+  std::vector<int> all;
+  for (int output : step.outputs) {
+    if (output < 0)
+      continue;
+    size_t before = all.size();
+    for (int input : step.inputs)
+      if (plan.overlap(output, input) && !std::ranges::count(all, input))
+        all.push_back(input);
+    if (int root = plan.rootOf(output); root != output && all.size() == before)
+      all.push_back(root);
+  }
+  return all;
+}
+
 namespace {
 
 constexpr std::string_view placeName(Place place) {
@@ -27,6 +54,8 @@ constexpr std::string_view placeName(Place place) {
     return "state";
   case Place::Outer:
     return "outer";
+  case Place::View:
+    return "in";
   }
   return "?";
 }
@@ -36,13 +65,16 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
-/// "h f32[2,4] @1024" in the arena, "w f32[3,4] state" elsewhere, "-" where absent.
+/// "h f32[2,4] @1024" in the arena, "w f32[3,4] state" elsewhere, "v f32[12] in w" for a view, "-" where absent.
 std::string describe(const Plan &plan, int index) {
   if (index < 0 || plan.buffers[index].place == Place::Absent)
     return "-";
   const Buffer &buffer = plan.buffers[index];
-  std::string where =
-      buffer.place == Place::Arena ? "@" + std::to_string(buffer.offset) : std::string(placeName(buffer.place));
+  std::string where(placeName(buffer.place));
+  if (buffer.place == Place::Arena)
+    where = "@" + std::to_string(buffer.offset);
+  else if (buffer.place == Place::View)
+    where += " " + plan.buffers[buffer.offset].name;
   return buffer.name + " " + toString(buffer.type) + " " + where;
 }
 
@@ -93,6 +125,10 @@ std::string print(const Plan &plan) {
     if (step.workspaceBytes)
       text += "        workspace " + std::to_string(step.workspaceBytes) + " bytes @" +
               std::to_string(step.workspaceOffset) + "\n";
+    std::string over;
+    for (int index : overwritten(plan, step))
+      over += (over.empty() ? "        overwrites " : ", ") + plan.buffers[index].name;
+    text += over.empty() ? "" : over + "\n";
     for (const std::string &refusal : step.refusals)
       text += "        refused by " + refusal + "\n";
     for (const Plan &body : step.bodies)

@@ -5,6 +5,10 @@
 
 namespace recast {
 
+/// Of every place in the arena, and of all other memory that the executor allocates.
+inline constexpr size_t kAlignmentBytes = 64;
+inline size_t alignedBytes(size_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+
 /// Where a buffer's memory comes from.
 enum class Place : uint8_t {
   Absent,   ///< An optional input or output that is not there.
@@ -13,13 +17,14 @@ enum class Place : uint8_t {
   Input,    ///< The batch: owned by the executor, filled by the caller.
   State,    ///< A state input: owned by the executor, kept from step to step.
   Outer,    ///< In a body: what its step reads from the plan around it.
+  View,     ///< The memory of another buffer, which is none: another shape of it, or the new state in the old one's.
 };
 
 struct Buffer {
   std::string name; ///< The ONNX value's name.
   TensorType type;
   Place place = Place::Absent;
-  size_t offset = 0; ///< In the arena; for Place::Outer, which of the inputs of the body's step it is.
+  size_t offset = 0; ///< In the arena; for Outer, which input of the body's step it is; for View, which buffer.
 };
 
 struct Plan;
@@ -27,17 +32,20 @@ struct Plan;
 /// Reads `inputs`, writes `outputs`: indices into Plan::buffers.
 struct Step {
   StepSpec spec;
+  std::string origin;  ///< The first output's name of the model's node that this step, maybe among others, comes from.
   std::string library; ///< The kernel list entry that was chosen.
   std::vector<std::string> refusals;
   std::vector<int> inputs, outputs;
   size_t workspaceOffset = 0, workspaceBytes = 0; ///< In the arena.
+  std::vector<InPlace> inPlace; ///< What the kernel allows. Buffers of equal size at one place say what is made of it.
   /// Of If (then, else), Loop and Scan, which the executor itself runs: their inputs and outputs are those of the ONNX
   /// bodies, and their arenas lie in this step's workspace. Values that bodies capture follow the node's own operands
   /// in `inputs`.
   std::vector<Plan> bodies;
 };
 
-/// A graph output; `updates` is the index of the state buffer that it becomes after the step, or -1.
+/// A graph output; `updates` is the index of the state buffer that it becomes, or -1: it is copied there after the
+/// last step, unless it is a view of that buffer.
 struct Output {
   std::string name;
   int buffer = -1;
@@ -60,7 +68,17 @@ struct Plan {
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
 
   size_t bytesAt(Place place) const;
+  /// The buffer whose memory it is: itself unless it is a view. Precondition: no negative index.
+  int rootOf(int buffer) const {
+    const Buffer &b = buffers[static_cast<size_t>(buffer)];
+    return b.place == Place::View ? static_cast<int>(b.offset) : buffer;
+  }
+  /// True where two buffers have a byte in common. Negative indices and absent buffers have none.
+  bool overlap(int a, int b) const;
 };
+
+/// The buffers that a step writes over: those of its inputs that lie where outputs do, and state that it replaces.
+std::vector<int> overwritten(const Plan &plan, const Step &step);
 
 /// The plan as text: one line a step (`--explain`).
 std::string print(const Plan &plan);

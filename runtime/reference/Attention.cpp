@@ -328,7 +328,8 @@ Status runRotary(const StepSpec &spec, const KernelArgs &args) {
           to[real] = roundTo<T>(cosValue * a - sinValue * c);
           to[imaginary] = roundTo<T>(sinValue * a + cosValue * c);
         }
-        std::copy(from + rotated, from + layout.size, to + rotated);
+        if (from != to)
+          std::copy(from + rotated, from + layout.size, to + rotated);
       }
     });
   });
@@ -340,7 +341,7 @@ Status runRotary(const StepSpec &spec, const KernelArgs &args) {
 std::span<const Entry> attentionEntries() {
   static constexpr Entry entries[] = {
       {"", "Attention", 23, kNewest, runAttention, attentionWorkspaceBytes, refusesAttention},
-      {"", "RotaryEmbedding", 23, kNewest, runRotary, nullptr, refusesRotary},
+      {"", "RotaryEmbedding", 23, kNewest, runRotary, nullptr, refusesRotary, pairs<InPlace{0, 0}>, unlessConstant},
   };
   return entries;
 }

@@ -65,6 +65,8 @@ constexpr auto flooredRemainder = [](auto a, auto b) {
   return r;
 };
 
+bool dividesIntegers(const StepSpec &spec) { return !isFloat(spec.inputs[1].dtype); }
+
 bool hasIntegerZero(const TensorRef &tensor) {
   if (isFloat(tensor.dtype))
     return false;
@@ -173,8 +175,9 @@ Status runBitShift(const StepSpec &spec, const KernelArgs &args) {
 }
 
 constexpr Entry entry(std::string_view op, int64_t first, int64_t last,
-                      Status (*run)(const StepSpec &, const KernelArgs &), std::string (*refuses)(const StepSpec &)) {
-  return {"", op, first, last, run, nullptr, refuses};
+                      Status (*run)(const StepSpec &, const KernelArgs &), std::string (*refuses)(const StepSpec &),
+                      bool (*mayFail)(const StepSpec &) = nullptr) {
+  return {"", op, first, last, run, nullptr, refuses, elementwise, mayFail};
 }
 
 } // namespace
@@ -184,8 +187,8 @@ std::span<const Entry> elementwiseBinaryEntries() {
       entry("Add", 1, 14, numericBinary<add>, refuseInputs<allowsNumeric>),
       entry("Sub", 1, 14, numericBinary<subtract>, refuseInputs<allowsNumeric>),
       entry("Mul", 1, 14, numericBinary<multiply>, refuseInputs<allowsNumeric>),
-      entry("Div", 1, 14, divisionBinary<divide>, refuseInputs<allowsNumeric>),
-      entry("Mod", 10, 28, runMod, refuseInputs<allowsNumeric>),
+      entry("Div", 1, 14, divisionBinary<divide>, refuseInputs<allowsNumeric>, dividesIntegers),
+      entry("Mod", 10, 28, runMod, refuseInputs<allowsNumeric>, dividesIntegers),
       entry("Pow", 1, 15, runPow, refusePow),
       entry("PRelu", 7, 16, runPRelu, refuseInputs<allowsNumeric>),
       entry("Equal", 1, 19, compareBinary<[](auto a, auto b) { return a == b; }>, refuseInputs<allowsAny>),

@@ -52,6 +52,7 @@ template <typename X, typename Y, typename F> void mapUnary(const TensorRef &x, 
   const X *in = x.as<X>();
   Y *out = y.as<Y>();
   parallelFor(y.elems(), kGrain, [=](int64_t begin, int64_t end) {
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = begin; i < end; ++i)
       out[i] = roundTo<Y>(f(load(in[i])));
   });
@@ -61,14 +62,17 @@ namespace detail {
 template <typename A, typename B, typename Y, typename F>
 void mapRow(const A *a, int64_t aStride, const B *b, int64_t bStride, Y *y, int64_t n, F f) {
   if (aStride == 1 && bStride == 1) {
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = 0; i < n; ++i)
       y[i] = roundTo<Y>(f(load(a[i]), load(b[i])));
   } else if (aStride == 1 && bStride == 0) {
     auto scalar = load(*b);
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = 0; i < n; ++i)
       y[i] = roundTo<Y>(f(load(a[i]), scalar));
   } else if (aStride == 0 && bStride == 1) {
     auto scalar = load(*a);
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = 0; i < n; ++i)
       y[i] = roundTo<Y>(f(scalar, load(b[i])));
   } else {

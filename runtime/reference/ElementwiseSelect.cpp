@@ -22,11 +22,10 @@ Status runWhere(const StepSpec &spec, const KernelArgs &args) {
         T *out = y.as<T>() + at[0];
         int64_t cs = loop.inner(1), xs = loop.inner(2), zs = loop.inner(3);
         if (cs == 1 && xs == 1 && zs == 1)
-          for (int64_t i = 0; i < n; ++i)
-            out[i] = c[i] ? x[i] : z[i];
-        else
-          for (int64_t i = 0; i < n; ++i)
-            out[i] = c[i * cs] ? x[i * xs] : z[i * zs];
+          RECAST_ELEMENTWISE_LOOP
+        for (int64_t i = 0; i < n; ++i)
+          out[i] = c[i] ? x[i] : z[i];
+        else for (int64_t i = 0; i < n; ++i) out[i] = c[i * cs] ? x[i * xs] : z[i * zs];
       });
     });
   });
@@ -147,13 +146,13 @@ std::string refuseDropout(const StepSpec &spec) {
 
 std::span<const Entry> elementwiseSelectEntries() {
   static const Entry entries[] = {
-      {"", "Where", 9, 16, runWhere, nullptr, refuseWhere},
-      {"", "Clip", 1, 6, runClipAttributes, nullptr, refuseInputs<allowsFloat>},
-      {"", "Clip", 11, 13, runClipInputs, nullptr, refuseInputs<allowsNumeric>},
-      {"", "Identity", 1, 25, runIdentity, nullptr, refuseInputs<allowsAny>},
-      {"", "Cast", 1, 28, runCast, nullptr, refuseCast},
-      {"", "CastLike", 15, 25, runCast, nullptr, refuseCast},
-      {"", "Dropout", 7, 22, runDropout, nullptr, refuseDropout},
+      {"", "Where", 9, 16, runWhere, nullptr, refuseWhere, elementwise},
+      {"", "Clip", 1, 6, runClipAttributes, nullptr, refuseInputs<allowsFloat>, elementwise},
+      {"", "Clip", 11, 13, runClipInputs, nullptr, refuseInputs<allowsNumeric>, elementwise},
+      {"", "Identity", 1, 25, runIdentity, nullptr, refuseInputs<allowsAny>, elementwise},
+      {"", "Cast", 1, 28, runCast, nullptr, refuseCast, elementwise},
+      {"", "CastLike", 15, 25, runCast, nullptr, refuseCast, elementwise},
+      {"", "Dropout", 7, 22, runDropout, nullptr, refuseDropout, pairs<InPlace{0, 0}>, unlessConstant},
   };
   return entries;
 }

@@ -129,11 +129,11 @@ auto makeIsInf(const StepSpec &spec) {
 
 constexpr Entry floats(std::string_view op, int64_t first, int64_t last,
                        Status (*run)(const StepSpec &, const KernelArgs &)) {
-  return {"", op, first, last, run, nullptr, refuseInputs<allowsFloat>};
+  return {"", op, first, last, run, nullptr, refuseInputs<allowsFloat>, elementwise};
 }
 constexpr Entry numbers(std::string_view op, int64_t first, int64_t last,
                         Status (*run)(const StepSpec &, const KernelArgs &)) {
-  return {"", op, first, last, run, nullptr, refuseInputs<allowsNumeric>};
+  return {"", op, first, last, run, nullptr, refuseInputs<allowsNumeric>, elementwise};
 }
 
 } // namespace
@@ -184,8 +184,8 @@ std::span<const Entry> elementwiseUnaryEntries() {
       floats("ThresholdedRelu", 10, 22, floatUnaryWith<makeThresholdedRelu>),
       floats("IsNaN", 9, 20, predicate<makeIsNaN>),
       floats("IsInf", 10, 20, predicate<makeIsInf>),
-      {"", "Not", 1, 1, runNot, nullptr, refuseInputs<allowsBool>},
-      {"", "BitwiseNot", 18, 18, runBitwiseNot, nullptr, refuseInputs<allowsInteger>},
+      {"", "Not", 1, 1, runNot, nullptr, refuseInputs<allowsBool>, elementwise},
+      {"", "BitwiseNot", 18, 18, runBitwiseNot, nullptr, refuseInputs<allowsInteger>, elementwise},
   };
   return entries;
 }

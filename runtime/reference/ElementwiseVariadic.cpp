@@ -71,10 +71,10 @@ template <bool isMax> Status runExtreme(const StepSpec &spec, const KernelArgs &
 
 std::span<const Entry> elementwiseVariadicEntries() {
   static const Entry entries[] = {
-      {"", "Sum", 1, 13, runSum<false>, nullptr, refuseInputs<allowsFloat>},
-      {"", "Mean", 1, 13, runSum<true>, nullptr, refuseInputs<allowsFloat>},
-      {"", "Max", 1, 13, runExtreme<true>, nullptr, refuseInputs<allowsNumeric>},
-      {"", "Min", 1, 13, runExtreme<false>, nullptr, refuseInputs<allowsNumeric>},
+      {"", "Sum", 1, 13, runSum<false>, nullptr, refuseInputs<allowsFloat>, elementwise},
+      {"", "Mean", 1, 13, runSum<true>, nullptr, refuseInputs<allowsFloat>, elementwise},
+      {"", "Max", 1, 13, runExtreme<true>, nullptr, refuseInputs<allowsNumeric>, elementwise},
+      {"", "Min", 1, 13, runExtreme<false>, nullptr, refuseInputs<allowsNumeric>, elementwise},
   };
   return entries;
 }

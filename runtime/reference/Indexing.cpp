@@ -162,14 +162,16 @@ Status runGatherGrad(const StepSpec &spec, const KernelArgs &args) {
 
 std::span<const Entry> indexingEntries() {
   static constexpr Entry entries[] = {
-      {"", "Gather", 1, kNewest, runGather},
-      {"", "GatherElements", 11, kNewest, runGatherElements},
-      {"", "GatherND", 11, kNewest, runGatherND},
-      {"", "Scatter", 9, kNewest, runScatterElements, scatterWorkspaceBytes, refusesScatter},
-      {"", "ScatterElements", 11, kNewest, runScatterElements, scatterWorkspaceBytes, refusesScatter},
-      {"", "ScatterND", 11, kNewest, runScatterND, scatterWorkspaceBytes, refusesScatter},
-      {"", "OneHot", 9, kNewest, runOneHot},
-      {"recast", "gather_grad", 1, kNewest, runGatherGrad, gatherGradWorkspaceBytes},
+      {"", "Gather", 1, kNewest, runGather, nullptr, nullptr, nullptr, always},
+      {"", "GatherElements", 11, kNewest, runGatherElements, nullptr, nullptr, nullptr, always},
+      {"", "GatherND", 11, kNewest, runGatherND, nullptr, nullptr, nullptr, always},
+      {"", "Scatter", 9, kNewest, runScatterElements, scatterWorkspaceBytes, refusesScatter, pairs<InPlace{0, 0}>,
+       always},
+      {"", "ScatterElements", 11, kNewest, runScatterElements, scatterWorkspaceBytes, refusesScatter,
+       pairs<InPlace{0, 0}>, always},
+      {"", "ScatterND", 11, kNewest, runScatterND, scatterWorkspaceBytes, refusesScatter, pairs<InPlace{0, 0}>, always},
+      {"", "OneHot", 9, kNewest, runOneHot, nullptr, nullptr, nullptr, unlessConstant},
+      {"recast", "gather_grad", 1, kNewest, runGatherGrad, gatherGradWorkspaceBytes, nullptr, nullptr, always},
   };
   return entries;
 }

@@ -12,6 +12,10 @@
 
 namespace recast::reference {
 
+/// Before a loop whose iterations each touch the elements of one index only: it vectorises although an output may be an
+/// input's memory.
+#define RECAST_ELEMENTWISE_LOOP _Pragma("clang loop vectorize(assume_safety)")
+
 /// Steps with tensors of a higher rank are refused by `create`, so fixed-size index arrays suffice.
 inline constexpr int kMaxRank = 12;
 using IndexArray = std::array<int64_t, kMaxRank>;

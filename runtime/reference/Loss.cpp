@@ -221,10 +221,11 @@ Status runNllGrad(const StepSpec &spec, const KernelArgs &args) {
 
 std::span<const Entry> lossEntries() {
   static constexpr Entry entries[] = {
-      {"", "SoftmaxCrossEntropyLoss", 12, kNewest, runCrossEntropy, lossWorkspaceBytes},
-      {"", "NegativeLogLikelihoodLoss", 12, kNewest, runNll, lossWorkspaceBytes},
-      {"recast", "cross_entropy_grad", 1, kNewest, runCrossEntropyGrad},
-      {"recast", "nll_loss_grad", 1, kNewest, runNllGrad},
+      {"", "SoftmaxCrossEntropyLoss", 12, kNewest, runCrossEntropy, lossWorkspaceBytes, nullptr, pairs<InPlace{1, 0}>,
+       always},
+      {"", "NegativeLogLikelihoodLoss", 12, kNewest, runNll, lossWorkspaceBytes, nullptr, nullptr, always},
+      {"recast", "cross_entropy_grad", 1, kNewest, runCrossEntropyGrad, nullptr, nullptr, pairs<InPlace{0, 1}>, always},
+      {"recast", "nll_loss_grad", 1, kNewest, runNllGrad, nullptr, nullptr, pairs<InPlace{0, 1}>, always},
   };
   return entries;
 }

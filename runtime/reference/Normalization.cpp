@@ -25,6 +25,7 @@ Status normalizeGroups(const StepSpec &spec, const KernelArgs &args, int64_t gro
           double factor = loadDouble(scale, parameter) * inverse, shift = loadDouble(bias, parameter);
           const T *from = x.as<T>() + run * count + c * inner;
           T *to = y.as<T>() + run * count + c * inner;
+          RECAST_ELEMENTWISE_LOOP
           for (int64_t i = 0; i < inner; ++i)
             to[i] = roundTo<T>((load(from[i]) - moments.mean) * factor + shift);
         }
@@ -162,17 +163,19 @@ Status runMeanVarianceNorm(const StepSpec &spec, const KernelArgs &args) {
 
 std::span<const Entry> normalizationEntries() {
   static constexpr Entry entries[] = {
-      {"", "BatchNormalization", 7, kNewest, runBatchNorm, nullptr, refusesBatchNorm},
-      {"", "LayerNormalization", 17, kNewest, runLayerNorm, nullptr, refusesLayerNorm},
-      {"", "RMSNormalization", 23, kNewest, runRmsNorm, nullptr, refusesLayerNorm},
-      {"", "GroupNormalization", 18, kNewest, runGroupNorm},
-      {"", "InstanceNormalization", 1, kNewest, runInstanceNorm},
-      {"", "LpNormalization", 1, kNewest, runLpNorm, nullptr, refusesLpNorm},
+      {"", "BatchNormalization", 7, kNewest, runBatchNorm, nullptr, refusesBatchNorm,
+       pairs<InPlace{0, 0}, InPlace{1, 3}, InPlace{2, 4}>},
+      {"", "LayerNormalization", 17, kNewest, runLayerNorm, nullptr, refusesLayerNorm, pairs<InPlace{0, 0}>},
+      {"", "RMSNormalization", 23, kNewest, runRmsNorm, nullptr, refusesLayerNorm, pairs<InPlace{0, 0}>},
+      {"", "GroupNormalization", 18, kNewest, runGroupNorm, nullptr, nullptr, pairs<InPlace{0, 0}>},
+      {"", "InstanceNormalization", 1, kNewest, runInstanceNorm, nullptr, nullptr, pairs<InPlace{0, 0}>},
+      {"", "LpNormalization", 1, kNewest, runLpNorm, nullptr, refusesLpNorm, pairs<InPlace{0, 0}>},
       {"", "LRN", 1, kNewest, runLrn},
-      {"", "MeanVarianceNormalization", 9, kNewest, runMeanVarianceNorm},
+      {"", "MeanVarianceNormalization", 9, kNewest, runMeanVarianceNorm, nullptr, nullptr, pairs<InPlace{0, 0}>},
       {"recast", "layer_norm_grad", 1, kNewest, runLayerNormGrad, layerNormGradWorkspaceBytes, refusesLayerNormGrad},
       {"recast", "rms_norm_grad", 1, kNewest, runRmsNormGrad, layerNormGradWorkspaceBytes, refusesLayerNormGrad},
-      {"recast", "batch_norm_grad", 1, kNewest, runBatchNormGrad},
+      {"recast", "batch_norm_grad", 1, kNewest, runBatchNormGrad, nullptr, nullptr,
+       pairs<InPlace{0, 0}, InPlace{0, 1}>},
   };
   return entries;
 }

@@ -82,6 +82,7 @@ Status runBatchNorm(const StepSpec &spec, const KernelArgs &args) {
         double bias = loadDouble(args.inputs[2], c);
         layout.eachRun(c, [&](int64_t at) {
           const A mean = static_cast<A>(moments.mean), by = static_cast<A>(factor), shift = static_cast<A>(bias);
+          RECAST_ELEMENTWISE_LOOP
           for (int64_t i = at; i < at + layout.inner; ++i)
             y.as<T>()[i] = roundTo<T>((load(x.as<T>()[i]) - mean) * by + shift);
         });
@@ -123,6 +124,7 @@ Status runBatchNormGrad(const StepSpec &spec, const KernelArgs &args) {
           const A by = static_cast<A>(loadDouble(scale, c) * inverse), center = static_cast<A>(moments.mean);
           const A mean = static_cast<A>(sum / count), slope = static_cast<A>(inverse * (dot / count));
           layout.eachRun(c, [&](int64_t at) {
+            RECAST_ELEMENTWISE_LOOP
             for (int64_t i = at; i < at + layout.inner; ++i)
               dx[i] = roundTo<T>(by * (load(gradient[i]) - mean - (load(from[i]) - center) * slope));
           });

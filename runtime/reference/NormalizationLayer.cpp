@@ -122,9 +122,11 @@ template <bool centered> Status runNorm(const StepSpec &spec, const KernelArgs &
             to[i] = roundTo<V>(normalized(i) * load(factors[scaleIndex.at(at)]) + shift);
           }
         } else if (hasBias) {
+          RECAST_ELEMENTWISE_LOOP
           for (int64_t i = 0; i < columns; ++i)
             to[i] = roundTo<V>(normalized(i) * load(factors[i]) + load(shifts[i]));
         } else {
+          RECAST_ELEMENTWISE_LOOP
           for (int64_t i = 0; i < columns; ++i)
             to[i] = roundTo<V>(normalized(i) * load(factors[i]));
         }

@@ -146,7 +146,7 @@ template <bool (*allows)(DType)> std::string refuse(const StepSpec &spec) {
 
 constexpr Entry entry(std::string_view op, int64_t last, Status (*run)(const StepSpec &, const KernelArgs &),
                       std::string (*refuses)(const StepSpec &) = refuse<allowsNumeric>) {
-  return {"", op, 1, last, run, nullptr, refuses};
+  return {"", op, 1, last, run, nullptr, refuses, nullptr, unlessConstant};
 }
 
 } // namespace

@@ -151,8 +151,8 @@ std::span<const Entry> orderEntries() {
       {"", "ArgMax", 1, 13, runArg<true>, nullptr, refuseFirst},
       {"", "ArgMin", 1, 13, runArg<false>, nullptr, refuseFirst},
       {"", "TopK", 1, 24, runTopK, topKWorkspace, refuseTopK},
-      {"", "CumSum", 11, 14, runCumulative<true>, nullptr, refuseFirst},
-      {"", "CumProd", 26, 26, runCumulative<false>, nullptr, refuseFirst},
+      {"", "CumSum", 11, 14, runCumulative<true>, nullptr, refuseFirst, pairs<InPlace{0, 0}>, unlessConstant},
+      {"", "CumProd", 26, 26, runCumulative<false>, nullptr, refuseFirst, pairs<InPlace{0, 0}>, unlessConstant},
   };
   return entries;
 }

@@ -134,8 +134,8 @@ template <bool isLog> Status runGradient(const StepSpec &spec, const KernelArgs 
 
 std::span<const Entry> softmaxEntries() {
   static const Entry entries[] = {
-      {"", "Softmax", 1, 13, runRows<Kind::Softmax>, nullptr, refuseInputs<allowsFloat>},
-      {"", "LogSoftmax", 1, 13, runRows<Kind::LogSoftmax>, nullptr, refuseInputs<allowsFloat>},
+      {"", "Softmax", 1, 13, runRows<Kind::Softmax>, nullptr, refuseInputs<allowsFloat>, pairs<InPlace{0, 0}>},
+      {"", "LogSoftmax", 1, 13, runRows<Kind::LogSoftmax>, nullptr, refuseInputs<allowsFloat>, pairs<InPlace{0, 0}>},
       {"", "Hardmax", 1, 13, runRows<Kind::Hardmax>, nullptr, refuseInputs<allowsFloat>},
   };
   return entries;
@@ -143,8 +143,8 @@ std::span<const Entry> softmaxEntries() {
 
 std::span<const Entry> softmaxGradientEntries() {
   static const Entry entries[] = {
-      {"recast", "softmax_grad", 1, 1, runGradient<false>, nullptr, refuseInputs<allowsFloat>},
-      {"recast", "log_softmax_grad", 1, 1, runGradient<true>, nullptr, refuseInputs<allowsFloat>},
+      {"recast", "softmax_grad", 1, 1, runGradient<false>, nullptr, refuseInputs<allowsFloat>, elementwise},
+      {"recast", "log_softmax_grad", 1, 1, runGradient<true>, nullptr, refuseInputs<allowsFloat>, elementwise},
   };
   return entries;
 }

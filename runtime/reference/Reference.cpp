@@ -35,19 +35,60 @@ bool takesFloat8(std::string_view op) {
 class ReferenceKernel final : public Kernel {
 public:
   ReferenceKernel(const StepSpec &spec, const Entry &entry)
-      : spec(spec), run_(entry.run), bytes(entry.workspaceBytes ? entry.workspaceBytes(spec) : 0) {
+      : spec(spec), run_(entry.run), bytes(entry.workspaceBytes ? entry.workspaceBytes(spec) : 0),
+        pairs(entry.inPlace ? entry.inPlace(spec) : std::vector<InPlace>()),
+        canFail(entry.mayFail && entry.mayFail(spec)) {
     this->spec.constants.clear(); // They are only valid while the plan is compiled.
   }
   size_t workspaceBytes() const override { return bytes; }
+  std::vector<InPlace> inPlace() const override { return pairs; }
+  bool mayFail() const override { return canFail; }
   Status run(const KernelArgs &args) override { return run_(spec, args); }
 
 private:
   StepSpec spec;
   Status (*run_)(const StepSpec &, const KernelArgs &);
   size_t bytes;
+  std::vector<InPlace> pairs;
+  bool canFail;
 };
 
 } // namespace
+
+std::vector<InPlace> fittingPairs(const StepSpec &spec, std::initializer_list<InPlace> candidates) {
+  std::vector<InPlace> fitting;
+  for (InPlace pair : candidates) {
+    if (!present(std::span(spec.outputs), pair.output) || !present(std::span(spec.inputs), pair.input))
+      continue;
+    const TensorType &output = spec.outputs[pair.output], &input = spec.inputs[pair.input];
+    if (output.dims == input.dims && byteSize(output.dtype) == byteSize(input.dtype))
+      fitting.push_back(pair);
+  }
+  return fitting;
+}
+
+std::vector<InPlace> elementwise(const StepSpec &spec) {
+  std::vector<InPlace> fitting;
+  for (size_t i = 0; i < spec.inputs.size(); ++i)
+    for (InPlace pair : fittingPairs(spec, {{0, i}}))
+      fitting.push_back(pair);
+  return fitting;
+}
+
+std::vector<InPlace> sameNumber(const StepSpec &spec) {
+  std::vector<InPlace> fitting;
+  for (size_t i = 0; i < spec.outputs.size(); ++i)
+    for (InPlace pair : fittingPairs(spec, {{i, i}}))
+      fitting.push_back(pair);
+  return fitting;
+}
+
+bool unlessConstant(const StepSpec &spec) {
+  for (size_t i = 1; i < spec.inputs.size(); ++i)
+    if (spec.inputs[i].present() && (i >= spec.constants.size() || !spec.constants[i].data))
+      return true;
+  return false;
+}
 
 const Entry *find(const StepSpec &spec) {
   const std::vector<Entry> &entries = allEntries();

@@ -2,6 +2,7 @@
 // version range; one file of kernels a family.
 #pragma once
 #include "runtime/kernels/Kernel.h"
+#include <initializer_list>
 #include <span>
 
 namespace recast::reference {
@@ -17,7 +18,28 @@ struct Entry {
   size_t (*workspaceBytes)(const StepSpec &spec) = nullptr;
   /// Null: every combination of types is taken. Else a reason to refuse, "" to accept.
   std::string (*refuses)(const StepSpec &spec) = nullptr;
+  /// Kernel::inPlace. Null: none.
+  std::vector<InPlace> (*inPlace)(const StepSpec &spec) = nullptr;
+  /// Whether the values of inputs can make a run fail, as an index outside of its axis does. Null: they cannot. What
+  /// types and shapes alone decide does not count: it fails at the first run or never.
+  bool (*mayFail)(const StepSpec &spec) = nullptr;
 };
+
+// For Entry::inPlace. The kernel reads an element, a row or a channel before it writes its place.
+/// Output 0 and every input with its shape and element size.
+std::vector<InPlace> elementwise(const StepSpec &spec);
+/// Every output and the input of the same number.
+std::vector<InPlace> sameNumber(const StepSpec &spec);
+/// Those of `candidates` that are there, with equal shapes and element sizes.
+std::vector<InPlace> fittingPairs(const StepSpec &spec, std::initializer_list<InPlace> candidates);
+template <InPlace... candidates> std::vector<InPlace> pairs(const StepSpec &spec) {
+  return fittingPairs(spec, {candidates...});
+}
+
+// For Entry::mayFail.
+inline bool always(const StepSpec &) { return true; }
+/// Where an input after the first is no constant: axes, indices, limits.
+bool unlessConstant(const StepSpec &spec);
 
 // One table a family; each is defined in the file of that name (Elementwise.cpp, ...).
 std::span<const Entry> elementwiseEntries();

@@ -66,10 +66,10 @@ std::string refuseSkip(const StepSpec &spec) {
 std::span<const Entry> trainEntries() {
   static const std::vector<Entry> entries = [] {
     std::vector<Entry> all = {
-        {"recast", "reduce_to", 1, 1, runReduceTo, nullptr, refuseReduceTo},
-        {"recast", "keep_if", 1, 1, runKeepIf, nullptr, refuseSkip},
-        {"recast", "barrier", 1, 1, runBarrier},
-        {"recast", "window_sum", 1, 1, runBarrier}, // A window of one micro-batch.
+        {"recast", "reduce_to", 1, 1, runReduceTo, nullptr, refuseReduceTo, pairs<InPlace{0, 0}>},
+        {"recast", "keep_if", 1, 1, runKeepIf, nullptr, refuseSkip, elementwise},
+        {"recast", "barrier", 1, 1, runBarrier, nullptr, nullptr, sameNumber},
+        {"recast", "window_sum", 1, 1, runBarrier, nullptr, nullptr, sameNumber}, // A window of one micro-batch.
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
     };
     for (std::span<const Entry> part :

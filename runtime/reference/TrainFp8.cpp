@@ -287,7 +287,7 @@ std::span<const Entry> fp8Entries() {
       {"recast", "quantize_fp8", 1, 1, runQuantizeFp8, nullptr, refuseQuantizeFp8},
       {"recast", "quantize_fp8_tiles", 1, 1, runQuantizeTiles, tilesWorkspace, refuseQuantizeTiles},
       {"recast", "dequantize_fp8", 1, 1, runDequantizeTiles, nullptr, refuseDequantizeTiles},
-      {"recast", "update_amax", 1, 1, runUpdateAmax, nullptr, refuseUpdateAmax},
+      {"recast", "update_amax", 1, 1, runUpdateAmax, nullptr, refuseUpdateAmax, pairs<InPlace{0, 1}, InPlace{1, 2}>},
   };
   return entries;
 }

@@ -30,6 +30,17 @@ Status updateUnlessSkipped(const KernelArgs &args, std::initializer_list<size_t>
   return Status::success();
 }
 
+/// For Entry::inPlace: the new state lies where the old one does. Outputs are numbered as in updateUnlessSkipped.
+template <size_t... state> std::vector<InPlace> updatesState(const StepSpec &spec) {
+  std::vector<InPlace> all;
+  size_t output = 0;
+  for (size_t input : {state...})
+    if (present(std::span(spec.inputs), input))
+      for (InPlace pair : fittingPairs(spec, {{output++, input}}))
+        all.push_back(pair);
+  return all;
+}
+
 /// State tensors [3, end) have the parameter's type; the gradient may have another one. "" where all fits.
 std::string refuseUpdate(const StepSpec &spec, size_t end);
 /// The same, with counts of operands and results.

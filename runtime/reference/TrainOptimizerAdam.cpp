@@ -28,6 +28,7 @@ void updateMoments(const KernelArgs &args, const AdamScalars &s, Move move) {
   C beta2 = static_cast<C>(s.beta2), rest2 = static_cast<C>(1 - s.beta2);
   C decay = static_cast<C>(isDecoupled ? 1 - s.lr * s.weightDecay : s.weightDecay);
   parallelFor(args.outputs[0].elems(), kUpdateGrain, [=](int64_t begin, int64_t end) {
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = begin; i < end; ++i) {
       C p = load(param[i]), g = static_cast<C>(load(grad[i]));
       if constexpr (isDecoupled)
@@ -127,10 +128,10 @@ std::string refuseRadam(const StepSpec &spec) { return refuseUpdate(spec, 5, 11,
 
 std::span<const Entry> adamEntries() {
   static const Entry entries[] = {
-      {"recast", "adamw", 1, 1, runAdam<true>, nullptr, refuseAdam},
-      {"recast", "adam", 1, 1, runAdam<false>, nullptr, refuseAdam},
-      {"recast", "nadam", 1, 1, runNadam, nullptr, refuseNadam},
-      {"recast", "radam", 1, 1, runRadam, nullptr, refuseRadam},
+      {"recast", "adamw", 1, 1, runAdam<true>, nullptr, refuseAdam, updatesState<1, 3, 4, 11>},
+      {"recast", "adam", 1, 1, runAdam<false>, nullptr, refuseAdam, updatesState<1, 3, 4, 11>},
+      {"recast", "nadam", 1, 1, runNadam, nullptr, refuseNadam, updatesState<1, 3, 4, 5>},
+      {"recast", "radam", 1, 1, runRadam, nullptr, refuseRadam, updatesState<1, 3, 4>},
   };
   return entries;
 }

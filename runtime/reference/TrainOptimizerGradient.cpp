@@ -23,6 +23,7 @@ void updateElements(const KernelArgs &args, double weightDecay, Move move) {
   const G *grad = args.inputs[2].as<G>();
   T *newParam = args.outputs[0].as<T>();
   parallelFor(args.outputs[0].elems(), kUpdateGrain, [=](int64_t begin, int64_t end) {
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = begin; i < end; ++i) {
       C p = load(param[i]), g = static_cast<C>(load(grad[i])) + decay * p;
       newParam[i] = roundTo<T>(move(i, p, g));
@@ -151,6 +152,7 @@ Status runEma(const StepSpec &spec, const KernelArgs &args) {
       const T *from = average.as<T>(), *to = param.as<T>();
       T *y = out.as<T>();
       parallelFor(out.elems(), kUpdateGrain, [=](int64_t begin, int64_t end) {
+        RECAST_ELEMENTWISE_LOOP
         for (int64_t i = begin; i < end; ++i) {
           C a = load(from[i]), p = load(to[i]);
           y[i] = roundTo<T>(isSlow ? a + weight * (p - a) : p - decay * (p - a));
@@ -183,11 +185,11 @@ std::string refuseEma(const StepSpec &spec) {
 
 std::span<const Entry> gradientEntries() {
   static const Entry entries[] = {
-      {"recast", "sgd", 1, 1, runSgd, nullptr, refuseSgd},
-      {"recast", "adagrad", 1, 1, runAdagrad, nullptr, refuseAdagrad},
-      {"recast", "rmsprop", 1, 1, runRmsprop, nullptr, refuseRmsprop},
-      {"recast", "lion", 1, 1, runLion, nullptr, refuseLion},
-      {"recast", "ema", 1, 1, runEma, nullptr, refuseEma},
+      {"recast", "sgd", 1, 1, runSgd, nullptr, refuseSgd, updatesState<1, 3>},
+      {"recast", "adagrad", 1, 1, runAdagrad, nullptr, refuseAdagrad, updatesState<1, 3>},
+      {"recast", "rmsprop", 1, 1, runRmsprop, nullptr, refuseRmsprop, updatesState<1, 3, 4, 5>},
+      {"recast", "lion", 1, 1, runLion, nullptr, refuseLion, updatesState<1, 3>},
+      {"recast", "ema", 1, 1, runEma, nullptr, refuseEma, pairs<InPlace{0, 1}>},
   };
   return entries;
 }

@@ -18,6 +18,7 @@ Status runRoundTf32(const StepSpec &spec, const KernelArgs &args) {
   const float *x = args.inputs[0].as<float>();
   float *y = args.outputs[0].as<float>();
   parallelFor(args.outputs[0].elems(), kGrain, [=](int64_t begin, int64_t end) {
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = begin; i < end; ++i)
       y[i] = roundTf32(x[i]);
   });
@@ -31,7 +32,7 @@ std::string refuse(const StepSpec &spec) {
 } // namespace
 
 std::span<const Entry> precisionEntries() {
-  static const Entry entries[] = {{"recast", "round_tf32", 1, 1, runRoundTf32, nullptr, refuse}};
+  static const Entry entries[] = {{"recast", "round_tf32", 1, 1, runRoundTf32, nullptr, refuse, elementwise}};
   return entries;
 }
 

@@ -24,6 +24,7 @@ template <typename X, typename Y, typename F> bool mapGradient(const TensorRef &
   parallelFor(x.elems(), kGrain, [&](int64_t begin, int64_t end) {
     // An integer, so that the loop vectorises.
     int bad = 0;
+    RECAST_ELEMENTWISE_LOOP
     for (int64_t i = begin; i < end; ++i) {
       Compute<X> g = load(in[i]);
       bad |= !(std::fabs(g) <= std::numeric_limits<Compute<X>>::max());
@@ -195,6 +196,7 @@ template <typename Make> void mapGradients(const KernelArgs &args, size_t count,
       T *y = args.outputs[k].as<T>();
       auto f = make(Compute<T>());
       parallelFor(args.outputs[k].elems(), kGrain, [=](int64_t begin, int64_t end) {
+        RECAST_ELEMENTWISE_LOOP
         for (int64_t i = begin; i < end; ++i)
           y[i] = roundTo<T>(f(load(x[i])));
       });
@@ -270,14 +272,15 @@ std::string refuseUpdateLossScale(const StepSpec &spec) {
 
 std::span<const Entry> scalingEntries() {
   static const Entry entries[] = {
-      {"recast", "scale_loss", 1, 1, runScaleLoss, nullptr, refuse<1>},
-      {"recast", "unscale", 1, 1, runUnscale, nullptr, refuse<1>},
+      {"recast", "scale_loss", 1, 1, runScaleLoss, nullptr, refuse<1>, pairs<InPlace{0, 0}>},
+      {"recast", "unscale", 1, 1, runUnscale, nullptr, refuse<1>, sameNumber},
       {"recast", "check_finite", 1, 1, runCheckFinite, nullptr, refuse<0>},
       {"recast", "grad_norm", 1, 1, runGradNorm, normWorkspace<0>, refuse<0>},
       {"recast", "grad_stats", 1, 1, runGradStats, normWorkspace<1>, refuse<1>},
-      {"recast", "clip_grad_norm", 1, 1, runClipGradNorm, normWorkspace<1>, refuse<1>},
-      {"recast", "clip_grad_value", 1, 1, runClipGradValue, nullptr, refuse<1>},
-      {"recast", "update_loss_scale", 1, 1, runUpdateLossScale, nullptr, refuseUpdateLossScale},
+      {"recast", "clip_grad_norm", 1, 1, runClipGradNorm, normWorkspace<1>, refuse<1>, sameNumber},
+      {"recast", "clip_grad_value", 1, 1, runClipGradValue, nullptr, refuse<1>, sameNumber},
+      {"recast", "update_loss_scale", 1, 1, runUpdateLossScale, nullptr, refuseUpdateLossScale,
+       pairs<InPlace{0, 1}, InPlace{1, 2}, InPlace{2, 8}>},
   };
   return entries;
 }

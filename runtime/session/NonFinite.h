@@ -4,6 +4,14 @@
 
 namespace recast {
 
+/// How many values of tensors are not finite, and the first of them.
+struct NonFiniteCount {
+  int64_t nans = 0, infinities = 0, first = -1;
+  double firstValue = 0;
+
+  void add(const TensorRef &tensor);
+};
+
 /// Watches every step of a plan. A node is named where its outputs hold NaN and its inputs do not, or an infinity and
 /// its inputs neither: masks of -inf in the file name nobody. What follows from a finding is none of its own.
 class NonFiniteSearch {
@@ -19,6 +27,7 @@ public:
 
 private:
   std::vector<std::string> found;
+  NonFiniteCount overwritten; ///< In inputs of the present step that its outputs take over.
 };
 
 } // namespace recast

@@ -64,6 +64,9 @@ public:
   explicit Program(const StepSpec &spec) : name(spec.name), op(spec.op), type(spec.outputs[0].dtype) {}
 
   size_t workspaceBytes() const override { return reservedBytes + scratchBytes; }
+  std::vector<InPlace> inPlace() const override { return pairs; }
+  /// Creating the primitives has checked their arguments, and their memory is the workspace.
+  bool mayFail() const override { return false; }
   Status run(const KernelArgs &args) override;
 
   // While the program is made; all may throw dnnl::error.
@@ -85,6 +88,9 @@ public:
   /// Adds a loop; it may not allocate.
   void add(std::function<void(const KernelArgs &)> loop);
 
+  /// Lets output 0 take over the memory of input `i`.
+  void allowInPlace(size_t i) { pairs.push_back({0, i}); }
+
   /// The address of a slot in one execution.
   void *address(const KernelArgs &args, const Slot &slot) const;
 
@@ -102,6 +108,7 @@ private:
   std::string name, op;
   DType type; ///< Of the step's tensors.
   std::vector<Action> actions;
+  std::vector<InPlace> pairs;
   size_t reservedBytes = 0, scratchBytes = 0;
 };
 

@@ -69,10 +69,14 @@ std::unique_ptr<Kernel> makeProduct(const StepSpec &spec, const Product &p, floa
     if (!c.dims.empty()) {
       postOps.append_sum(c.beta);
       Operand from = program->load(c.input, c.dims, type);
+      if (c.dims == p.y && from.slot.kind == Slot::Input && y.slot.kind == Slot::Output)
+        program->allowInPlace(c.input);
       program->add([type, c, m = p.y[0], n = p.y[1], from = from.slot, to = y.slot,
                     self = program.get()](const KernelArgs &args) {
         const void *addend = self->address(args, from);
         void *out = self->address(args, to);
+        if (out == addend)
+          return;
         if (byteSize(type) == 4)
           broadcastRows(static_cast<const uint32_t *>(addend), c.dims, static_cast<uint32_t *>(out), m, n);
         else

@@ -81,6 +81,7 @@ class MaxPool : public Kernel {
 public:
   MaxPool(const StepSpec &spec, std::unique_ptr<Program> program) : spec(spec), program(std::move(program)) {}
   size_t workspaceBytes() const override { return program->workspaceBytes(); }
+  bool mayFail() const override { return false; }
   Status run(const KernelArgs &args) override {
     return hasNaN(args.inputs[0]) ? reference::runMaxPool(spec, args) : program->run(args);
   }

@@ -9,8 +9,8 @@
 
 namespace recast::test {
 
-/// A model from ONNX's text form, through a file that is gone again when this returns.
-inline Result<std::unique_ptr<Model>> loadText(const std::string &text) {
+/// A new file with a model in ONNX's text form.
+inline std::filesystem::path writeText(const std::string &text) {
   std::string pattern = (std::filesystem::temp_directory_path() / "recast-XXXXXX").string();
   int descriptor = mkstemp(pattern.data());
   if (descriptor >= 0)
@@ -18,6 +18,12 @@ inline Result<std::unique_ptr<Model>> loadText(const std::string &text) {
   std::filesystem::path path = pattern + ".onnxtxt";
   std::filesystem::rename(pattern, path);
   std::ofstream(path) << text;
+  return path;
+}
+
+/// A model from ONNX's text form, through a file that is gone again when this returns.
+inline Result<std::unique_ptr<Model>> loadText(const std::string &text) {
+  std::filesystem::path path = writeText(text);
   auto model = Model::load(path.string());
   std::filesystem::remove(path);
   return model;

@@ -48,6 +48,54 @@ TEST(Placement, AChainNeedsTwoBuffers) {
   EXPECT_EQ(solution.bytes, 2u * 4096);
 }
 
+/// Lets items take over others that end where they begin and have as many bytes.
+void addChains(Problem &problem, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::ranges::sort(problem.items, {}, &Item::first);
+  std::vector<bool> isTaken(problem.items.size());
+  for (size_t i = 0; i < problem.items.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (Item &item = problem.items[i]; problem.items[j].first < item.first && item.takesOver < 0 && !isTaken[j]) {
+        if (problem.items[j].last != item.first && random() % 8)
+          continue;
+        problem.items[j].last = item.first;
+        item.bytes = problem.items[j].bytes;
+        item.takesOver = static_cast<int>(j);
+        isTaken[j] = true;
+      }
+}
+
+TEST(Placement, WhatTakesOverDoesSoWhereItPays) {
+  double worst = 1;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Problem problem = randomProblem(seed, 2 + seed, 1 + static_cast<int>(seed) / 2);
+    addChains(problem, seed);
+    Solution solution = solve(problem);
+    ASSERT_EQ(check(problem, solution), "") << "seed " << seed;
+    ASSERT_GE(solution.bytes, lowerBound(problem));
+    Problem apart = problem;
+    for (Item &item : apart.items)
+      item.takesOver = -1;
+    ASSERT_LE(solution.bytes, solve(apart).bytes) << "seed " << seed;
+    if (lowerBound(problem))
+      worst = std::max(worst, static_cast<double>(solution.bytes) / static_cast<double>(lowerBound(problem)));
+  }
+  EXPECT_EQ(worst, 1); // Measured, as above.
+}
+
+TEST(Placement, AChainInPlaceNeedsOneBuffer) {
+  Problem problem;
+  for (int i = 0; i < 1000; ++i)
+    problem.items.push_back({4096, i, i + 1, i - 1});
+  EXPECT_EQ(lowerBound(problem), 4096u);
+  Solution solution = solve(problem);
+  EXPECT_EQ(check(problem, solution), "");
+  EXPECT_EQ(solution.bytes, 4096u);
+  for (Item &item : problem.items)
+    item.takesOver = -1;
+  EXPECT_NE(check(problem, solution), "");
+}
+
 TEST(Placement, ManyItems) {
   Problem problem = randomProblem(3, 4 * kThoroughItems, 20000);
   Solution solution = solve(problem);

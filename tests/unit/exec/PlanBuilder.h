@@ -74,7 +74,7 @@ private:
   }
   size_t reserve(size_t bytes) {
     size_t offset = plan->arenaBytes;
-    plan->arenaBytes += (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    plan->arenaBytes += alignedBytes(bytes);
     return offset;
   }
   std::unique_ptr<Plan> plan = std::make_unique<Plan>();

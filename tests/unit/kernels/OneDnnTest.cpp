@@ -62,6 +62,7 @@ void compare(const Op &op, const std::vector<Dims> &inputs, const Dims &output, 
     if (!kernel)
       continue;
     Array got = execute(*kernel, arrays, outputType), want = reference::test::run(op, arrays, {outputType})[0];
+    reference::test::expectInPlace(*kernel, arrays, {outputType}, {got});
     double absolute = 1e-5 * std::sqrt(terms), relative = type == DType::F32 ? 0 : 2 * ulp(type);
     for (size_t i = 0; i < static_cast<size_t>(got.type.elems()); ++i)
       ASSERT_LE(std::fabs(got.get(i) - want.get(i)), absolute + relative * std::fabs(want.get(i)))
@@ -100,6 +101,9 @@ TEST(OneDnnGemm, AgreesWithReference) {
           compare(op, {transA ? Dims{k, m} : Dims{m, k}, transB ? Dims{n, k} : Dims{k, n}, c}, {m, n}, k);
           compare(op, {transA ? Dims{k, m} : Dims{m, k}, transB ? Dims{n, k} : Dims{k, n}}, {m, n}, k);
         }
+  StepSpec sum = specOf({"Gemm", 13}, {Array(DType::F32, {m, k}), Array(DType::F32, {k, n}), Array(DType::F32, {m, n})},
+                        {{DType::F32, {m, n}}});
+  EXPECT_EQ(make(sum)->inPlace().size(), 1u);
 }
 
 /// A convolution x[n, c, in] * w[m, c/group, kernel] -> y[n, m, out].

@@ -1,0 +1,245 @@
+// The memory plans of whole training steps: working in place changes no bit, and no live value is ever written over.
+#include "ir/io/Load.h"
+#include "ir/onnx/Node.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/Pipelines.h"
+#include "runtime/compile/Compile.h"
+#include "runtime/exec/Executor.h"
+#include "runtime/plan/MemoryUse.h"
+#include "runtime/session/Safetensors.h"
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace recast {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kTorch = fs::path(RECAST_CORPUS) / "torch";
+
+/// Those whose gradient can be built.
+std::vector<std::string> modelNames() {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (const auto &entry : fs::directory_iterator(kTorch, code)) {
+    std::string name = entry.path().filename().string();
+    bool isRefused = std::ranges::any_of(std::array{"gru_", "lstm_", "rnn_", "ctrl_"},
+                                         [&](const char *start) { return name.starts_with(start); });
+    if (fs::exists(entry.path() / "model.onnx") && !isRefused)
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  if (names.empty())
+    names.push_back("the_corpus_is_missing");
+  return names;
+}
+
+struct Recipe {
+  const char *name;
+  void (*set)(PipelineOptions &options);
+};
+constexpr Recipe kRecipes[] = {
+    {"f32", [](PipelineOptions &options) { options.clipNorm = 1, options.ema = 0.9; }},
+    {"f16", [](PipelineOptions &options) { options.precision = "f16", options.optimizer = "sgd"; }},
+    {"accumulated", [](PipelineOptions &options) { options.accumulate = 2, options.optimizer = "rmsprop"; }},
+    {"fp8", [](PipelineOptions &options) { options.precision = "fp8-delayed", options.clipValue = 1; }},
+};
+
+/// FNV-1a.
+uint64_t hashOf(const TensorRef &tensor) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (size_t i = 0; i < tensor.bytes(); ++i)
+    hash = (hash ^ tensor.as<uint8_t>()[i]) * 0x100000001b3;
+  return hash;
+}
+
+/// Notes what every value holds when it is made, and looks again whenever it is read.
+class Watch {
+public:
+  explicit Watch(Executor &executor) : executor(executor) {
+    executor.observer = [this](const StepEvent &event) {
+      const Step &step = event.plan.steps[event.step];
+      if (!event.isBegin) {
+        for (size_t k = 0; k < step.outputs.size(); ++k)
+          note(event.plan, step.outputs[k], event.outputs[k]);
+        return;
+      }
+      for (size_t j = 0; j < step.inputs.size(); ++j)
+        look(event.plan, step, step.inputs[j], event.inputs[j]);
+    };
+  }
+  void begin() {
+    made.clear(), replaced.clear();
+    const Plan &plan = executor.plan();
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+      if (plan.buffers[i].place == Place::State || plan.buffers[i].place == Place::Input)
+        note(plan, static_cast<int>(i), executor.tensor(static_cast<int>(i)));
+  }
+  size_t checks = 0;
+
+private:
+  using Key = std::pair<const Plan *, int>;
+  void note(const Plan &plan, int buffer, const TensorRef &tensor) {
+    if (buffer < 0)
+      return;
+    made[{&plan, buffer}] = hashOf(tensor);
+    if (int root = plan.rootOf(buffer); root != buffer)
+      replaced.insert({&plan, root});
+  }
+  void look(const Plan &plan, const Step &step, int buffer, const TensorRef &tensor) {
+    if (buffer < 0)
+      return;
+    // A view that no step makes holds what its buffer holds; of a state that is replaced it may be old or new.
+    bool isMade = made.contains({&plan, buffer});
+    int source = isMade ? buffer : plan.rootOf(buffer);
+    auto before = made.find({&plan, source});
+    if (before == made.end() || (!isMade && replaced.contains({&plan, source})))
+      return;
+    ++checks;
+    EXPECT_EQ(hashOf(tensor), before->second)
+        << plan.buffers[static_cast<size_t>(buffer)].name << " has changed before " << step.spec.name << " reads it";
+  }
+
+  Executor &executor;
+  std::map<Key, uint64_t> made;
+  std::set<Key> replaced; ///< States whose new value lies in their memory.
+};
+
+class StepPlan : public testing::TestWithParam<std::tuple<std::string, Recipe>> {
+protected:
+  void SetUp() override {
+    auto [name, recipe] = GetParam();
+    io::registerDialects(registry);
+    context = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
+    mlir::ScopedDiagnosticHandler handler(context.get(), [](mlir::Diagnostic &) { return mlir::success(); });
+    module = io::loadModel(*context, (kTorch / name / "model.onnx").string());
+    ASSERT_TRUE(module);
+    recipe.set(options);
+    micros = options.accumulate;
+    mlir::PassManager passes(context.get(), mlir::ModuleOp::getOperationName());
+    buildPipeline(passes, options);
+    ASSERT_TRUE(mlir::succeeded(passes.run(*module)));
+    auto file = readSafetensors((kTorch / name / "reference.safetensors").string());
+    ASSERT_TRUE(file) << file.message();
+    data = std::move(*file);
+  }
+
+  /// Sizes come from the data: 3 batches, of which `micros` go into a step.
+  std::unique_ptr<Plan> compile(bool inPlace) {
+    CompileOptions compileOptions{.inPlace = inPlace};
+    for (mlir::BlockArgument argument : onnx_ir::mainGraph(*module).getBody().front().getArguments()) {
+      std::string name = onnx_ir::nameOf(argument).str();
+      auto tensor = data.tensors.find("in." + name);
+      if (tensor == data.tensors.end())
+        continue; // state
+      std::vector<int64_t> dims(tensor->second.type.dims.begin() + 1, tensor->second.type.dims.end());
+      if (micros > 1)
+        dims.insert(dims.begin(), micros);
+      compileOptions.inputs[name] = {static_cast<DType>(onnx_ir::elementTypeToOnnx(onnx_ir::elementTypeOf(argument))),
+                                     dims};
+    }
+    auto plan = compileModule(*module, compileOptions);
+    if (!plan)
+      ADD_FAILURE() << plan.message();
+    return plan ? std::move(*plan) : nullptr;
+  }
+
+  void fill(Executor &executor, int64_t step) {
+    for (int index : executor.plan().inputs) {
+      TensorRef to = executor.tensor(index);
+      const HostTensor &from =
+          data.tensors.find("in." + executor.plan().buffers[static_cast<size_t>(index)].name)->second;
+      int64_t first = step % (from.type.dims[0] - micros + 1), elems = to.elems() / micros * first;
+      std::string bad;
+      ASSERT_TRUE(convert(from.type.dtype, from.data + static_cast<size_t>(elems) * byteSize(from.type.dtype), to.dtype,
+                          to.data, to.elems(), bad))
+          << bad;
+    }
+  }
+
+  void expectSame(const Plan &plan, const Plan &apart);
+  void expectStateInPlace(const Plan &plan) const;
+
+  mlir::DialectRegistry registry;
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  Safetensors data;
+  PipelineOptions options;
+  int64_t micros = 1;
+};
+
+/// Runs both plans for some steps; everything that they give and keep is the same.
+void StepPlan::expectSame(const Plan &plan, const Plan &apart) {
+  auto executor = Executor::create(plan), other = Executor::create(apart);
+  ASSERT_TRUE(executor) << executor.message();
+  ASSERT_TRUE(other) << other.message();
+  EXPECT_EQ((*executor)->arenaBytes(), plan.arenaBytes);
+  std::set<std::string> names;
+  for (const Output &output : plan.outputs)
+    names.insert(output.name);
+  for (const Buffer &buffer : plan.buffers)
+    if (buffer.place == Place::State)
+      names.insert(buffer.name);
+  Watch watch(**executor), otherWatch(**other);
+  for (int64_t step = 0; step < 3; ++step) {
+    for (auto [each, look] : {std::pair(executor->get(), &watch), std::pair(other->get(), &otherWatch)}) {
+      fill(*each, step);
+      look->begin();
+      Status status = each->run();
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (const std::string &name : names) {
+      TensorRef a = (*executor)->tensor((*executor)->find(name)), b = (*other)->tensor((*other)->find(name));
+      ASSERT_EQ(a.bytes(), b.bytes()) << name;
+      EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0) << name << " differs after step " << step + 1;
+    }
+  }
+  EXPECT_GT(watch.checks, plan.steps.size());
+}
+
+/// No parameter, moment or average is copied: nothing in a step can fail after the first of them is written.
+void StepPlan::expectStateInPlace(const Plan &plan) const {
+  size_t updates = 0;
+  for (const Step &step : plan.steps) {
+    bool isUpdate = step.spec.domain == "recast" && (step.spec.op == options.optimizer || step.spec.op == "ema");
+    updates += isUpdate;
+    for (int output : step.outputs)
+      EXPECT_TRUE(!isUpdate || plan.rootOf(output) != output) << step.spec.name;
+  }
+  EXPECT_GT(updates, 0u);
+}
+
+void expectAddsUp(const Plan &plan) {
+  MemoryUse use = memoryUse(plan);
+  EXPECT_EQ(use.valueBytes + use.outputBytes + use.workspaceBytes + use.lostBytes, plan.arenaBytes);
+  EXPECT_EQ(use.liveBytes.size(), plan.steps.size());
+  size_t held = 0;
+  for (const Holder &holder : use.holders)
+    held += holder.bytes;
+  EXPECT_EQ(held, use.liveBytes[static_cast<size_t>(use.fullest)]);
+  // Holders of one step lie apart.
+  std::ranges::sort(use.holders, {}, &Holder::offset);
+  for (size_t i = 1; i < use.holders.size(); ++i)
+    EXPECT_LE(use.holders[i - 1].offset + use.holders[i - 1].bytes, use.holders[i].offset) << use.holders[i].name;
+}
+
+TEST_P(StepPlan, InPlaceIsSmallerAndTheSame) {
+  std::unique_ptr<Plan> plan = compile(true), apart = compile(false);
+  ASSERT_TRUE(plan && apart);
+  EXPECT_LE(plan->arenaBytes, apart->arenaBytes);
+  expectSame(*plan, *apart);
+  expectStateInPlace(*plan);
+  expectAddsUp(*plan);
+  expectAddsUp(*apart);
+}
+
+INSTANTIATE_TEST_SUITE_P(Torch, StepPlan,
+                         testing::Combine(testing::ValuesIn(modelNames()), testing::ValuesIn(kRecipes)),
+                         [](const auto &info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+
+} // namespace
+} // namespace recast
