@@ -13,11 +13,16 @@ namespace recast::onnx_ir {
 /// How autocast treats an operator when no policy says otherwise (see OnnxBase.td).
 enum class AutocastClass { Low, Fp32, Promote, Neutral, Never };
 
+/// What an operator's time goes into (see OnnxBase.td). Unknown: operators of other domains.
+enum class Work { Nothing, Move, Elementwise, Reduction, Product, Convolution, Control, Unknown };
+
 struct Facts {
   AutocastClass autocast;
   bool cheap;   ///< Costs little beside its memory traffic: a candidate for recomputation.
   bool view;    ///< The output is the input's elements in the same order.
   bool effects; ///< Draws random numbers or holds bodies: never pure, never merged.
+  Work work;
+  int flops; ///< Arithmetic operations an element, where ir/cost has no formula.
 };
 
 } // namespace recast::onnx_ir

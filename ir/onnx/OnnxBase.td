@@ -98,6 +98,25 @@ def Neutral : AutocastClass<"Neutral">;
 // No floating-point computation.
 def Never : AutocastClass<"Never">;
 
+// What an operator's time goes into, and `flops`: arithmetic operations an element, where ir/cost has no formula.
+// A convention: a function counts what a usual polynomial for it takes, division and square root count 4.
+class WorkClass<string value> { string name = value; }
+// No step at all: a view, a constant, a shape.
+def NothingWork : WorkClass<"Nothing">;
+// Elements, unchanged, in other places; values that are only written.
+def MoveWork : WorkClass<"Move">;
+// `flops` for each element of the first result.
+def ElementwiseWork : WorkClass<"Elementwise">;
+// `flops` for each element of the largest operand: sums, softmax, norms, pools.
+def ReductionWork : WorkClass<"Reduction">;
+// Products of matrices.
+def ProductWork : WorkClass<"Product">;
+def ConvolutionWork : WorkClass<"Convolution">;
+// What its bodies cost.
+def ControlWork : WorkClass<"Control">;
+// Counted by its bytes.
+def UnknownWork : WorkClass<"Unknown">;
+
 def ONNX_NodeInterface : OpInterface<"NodeInterface"> {
   let cppNamespace = "::recast::onnx_ir";
   let description = "An operation that stands for a NodeProto.";
@@ -112,14 +131,16 @@ def ONNX_NodeInterface : OpInterface<"NodeInterface"> {
 class ONNX_Op<string mnemonic, list<Trait> traits = []> : Op<ONNX_Dialect, mnemonic, traits>;
 
 // A node: any number of inputs and outputs, attributes verbatim.
-class ONNX_NodeOp<string mnemonic, AutocastClass autocast, bit cheap, bit view, bit effects, list<Trait> traits>
+class ONNX_NodeOp<string mnemonic, AutocastClass autocast, bit cheap, bit view, bit effects, list<Trait> traits,
+                  WorkClass work, int flops = 0>
     : ONNX_Op<mnemonic, traits # !if(effects, []<Trait>, [Pure]) # [DeclareOpInterfaceMethods<ONNX_NodeInterface>]> {
   let arguments = (ins Variadic<AnyType>:$inputs);
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)";
   let extraClassDefinition = [{
     ::recast::onnx_ir::Facts $cppClass::facts() {
-      return {::recast::onnx_ir::AutocastClass::}] # autocast.name # ", " # cheap # ", " # view # ", " # effects # [{};
+      return {::recast::onnx_ir::AutocastClass::}] # autocast.name # ", " # cheap # ", " # view # ", " # effects #
+      ", ::recast::onnx_ir::Work::" # work.name # ", " # flops # [{};
     }
   }];
 }

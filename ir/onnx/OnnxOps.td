@@ -55,32 +55,35 @@ def ONNX_NodeGenericOp : ONNX_Op<"node", [DeclareOpInterfaceMethods<ONNX_NodeInt
   let hasVerifier = 1;
   let extraClassDefinition = [{
     ::recast::onnx_ir::Facts $cppClass::facts() {
-      return {::recast::onnx_ir::AutocastClass::Never, 0, 0, 1};
+      return {::recast::onnx_ir::AutocastClass::Never, 0, 0, 1, ::recast::onnx_ir::Work::Unknown, 0};
     }
   }];
 }
 
 //===-- Families -----------------------------------------------------------===//
 
-class ONNX_UnaryOp<string mnemonic, AutocastClass autocast = Neutral>
-    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, []>;
-class ONNX_BroadcastOp<string mnemonic, AutocastClass autocast = Promote>
-    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, []>;
-class ONNX_PredicateOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 1, 0, 0, []>;
-class ONNX_ReduceOp<string mnemonic, AutocastClass autocast = Fp32> : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, []>;
-class ONNX_RowOp<string mnemonic> : ONNX_NodeOp<mnemonic, Fp32, 1, 0, 0, []>;
-class ONNX_ViewOp<string mnemonic> : ONNX_NodeOp<mnemonic, Neutral, 1, 1, 0, []>;
-class ONNX_MoveOp<string mnemonic, AutocastClass autocast = Neutral> : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, []>;
-class ONNX_ProductOp<string mnemonic> : ONNX_NodeOp<mnemonic, Low, 0, 0, 0, []>;
-class ONNX_PoolOp<string mnemonic, AutocastClass autocast> : ONNX_NodeOp<mnemonic, autocast, 0, 0, 0, []>;
-class ONNX_NormOp<string mnemonic> : ONNX_NodeOp<mnemonic, Fp32, 1, 0, 0, []>;
-class ONNX_LossOp<string mnemonic> : ONNX_NodeOp<mnemonic, Fp32, 0, 0, 0, []>;
-class ONNX_SourceOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 1, 0, 0, []>;
+class ONNX_UnaryOp<string mnemonic, AutocastClass autocast = Neutral, int flops = 1>
+    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, [], ElementwiseWork, flops>;
+class ONNX_BroadcastOp<string mnemonic, AutocastClass autocast = Promote, int flops = 1>
+    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, [], ElementwiseWork, flops>;
+class ONNX_PredicateOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 1, 0, 0, [], ElementwiseWork, 1>;
+class ONNX_ReduceOp<string mnemonic, AutocastClass autocast = Fp32, int flops = 1>
+    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, [], ReductionWork, flops>;
+class ONNX_RowOp<string mnemonic, int flops> : ONNX_NodeOp<mnemonic, Fp32, 1, 0, 0, [], ReductionWork, flops>;
+class ONNX_ViewOp<string mnemonic> : ONNX_NodeOp<mnemonic, Neutral, 1, 1, 0, [], NothingWork>;
+class ONNX_MoveOp<string mnemonic, AutocastClass autocast = Neutral>
+    : ONNX_NodeOp<mnemonic, autocast, 1, 0, 0, [], MoveWork>;
+class ONNX_ProductOp<string mnemonic, WorkClass work = ProductWork> : ONNX_NodeOp<mnemonic, Low, 0, 0, 0, [], work>;
+class ONNX_PoolOp<string mnemonic, AutocastClass autocast>
+    : ONNX_NodeOp<mnemonic, autocast, 0, 0, 0, [], ReductionWork, 1>;
+class ONNX_NormOp<string mnemonic, int flops> : ONNX_NodeOp<mnemonic, Fp32, 1, 0, 0, [], ReductionWork, flops>;
+class ONNX_LossOp<string mnemonic, int flops> : ONNX_NodeOp<mnemonic, Fp32, 0, 0, 0, [], ReductionWork, flops>;
+class ONNX_SourceOp<string mnemonic, WorkClass work = NothingWork> : ONNX_NodeOp<mnemonic, Never, 1, 0, 0, [], work>;
 // Draws random numbers, or draws them under some attributes.
 class ONNX_RandomOp<string mnemonic, AutocastClass autocast = Neutral>
-    : ONNX_NodeOp<mnemonic, autocast, 0, 0, 1, []>;
+    : ONNX_NodeOp<mnemonic, autocast, 0, 0, 1, [], ElementwiseWork, 20>;
 // Has graphs for attributes.
-class ONNX_ControlOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 0, 0, 1, []> {
+class ONNX_ControlOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 0, 0, 1, [], ControlWork> {
   let regions = (region VariadicRegion<AnyRegion>:$bodies);
   let assemblyFormat = ?;
 }
@@ -90,54 +93,54 @@ class ONNX_ControlOp<string mnemonic> : ONNX_NodeOp<mnemonic, Never, 0, 0, 1, []
 def ONNX_AbsOp : ONNX_UnaryOp<"Abs">;
 def ONNX_NegOp : ONNX_UnaryOp<"Neg">;
 def ONNX_ReluOp : ONNX_UnaryOp<"Relu">;
-def ONNX_LeakyReluOp : ONNX_UnaryOp<"LeakyRelu">;
-def ONNX_EluOp : ONNX_UnaryOp<"Elu">;
-def ONNX_SeluOp : ONNX_UnaryOp<"Selu">;
-def ONNX_CeluOp : ONNX_UnaryOp<"Celu">;
+def ONNX_LeakyReluOp : ONNX_UnaryOp<"LeakyRelu", Neutral, 2>;
+def ONNX_EluOp : ONNX_UnaryOp<"Elu", Neutral, 13>;
+def ONNX_SeluOp : ONNX_UnaryOp<"Selu", Neutral, 14>;
+def ONNX_CeluOp : ONNX_UnaryOp<"Celu", Neutral, 16>;
 def ONNX_ThresholdedReluOp : ONNX_UnaryOp<"ThresholdedRelu">;
-def ONNX_HardSigmoidOp : ONNX_UnaryOp<"HardSigmoid">;
-def ONNX_HardSwishOp : ONNX_UnaryOp<"HardSwish">;
-def ONNX_SigmoidOp : ONNX_UnaryOp<"Sigmoid">;
-def ONNX_TanhOp : ONNX_UnaryOp<"Tanh">;
+def ONNX_HardSigmoidOp : ONNX_UnaryOp<"HardSigmoid", Neutral, 3>;
+def ONNX_HardSwishOp : ONNX_UnaryOp<"HardSwish", Neutral, 4>;
+def ONNX_SigmoidOp : ONNX_UnaryOp<"Sigmoid", Neutral, 17>;
+def ONNX_TanhOp : ONNX_UnaryOp<"Tanh", Neutral, 16>;
 def ONNX_CeilOp : ONNX_UnaryOp<"Ceil">;
 def ONNX_FloorOp : ONNX_UnaryOp<"Floor">;
 def ONNX_RoundOp : ONNX_UnaryOp<"Round">;
 def ONNX_SignOp : ONNX_UnaryOp<"Sign">;
-def ONNX_ClipOp : ONNX_UnaryOp<"Clip">;
-def ONNX_GeluOp : ONNX_UnaryOp<"Gelu">;
-def ONNX_SwishOp : ONNX_UnaryOp<"Swish">;
-def ONNX_MishOp : ONNX_UnaryOp<"Mish">;
-def ONNX_SoftsignOp : ONNX_UnaryOp<"Softsign">;
-def ONNX_SinOp : ONNX_UnaryOp<"Sin">;
-def ONNX_CosOp : ONNX_UnaryOp<"Cos">;
-def ONNX_ExpOp : ONNX_UnaryOp<"Exp", Fp32>;
-def ONNX_LogOp : ONNX_UnaryOp<"Log", Fp32>;
-def ONNX_SqrtOp : ONNX_UnaryOp<"Sqrt", Fp32>;
-def ONNX_ReciprocalOp : ONNX_UnaryOp<"Reciprocal", Fp32>;
-def ONNX_ErfOp : ONNX_UnaryOp<"Erf", Fp32>;
-def ONNX_SoftplusOp : ONNX_UnaryOp<"Softplus", Fp32>;
-def ONNX_TanOp : ONNX_UnaryOp<"Tan", Fp32>;
-def ONNX_AsinOp : ONNX_UnaryOp<"Asin", Fp32>;
-def ONNX_AcosOp : ONNX_UnaryOp<"Acos", Fp32>;
-def ONNX_AtanOp : ONNX_UnaryOp<"Atan", Fp32>;
-def ONNX_SinhOp : ONNX_UnaryOp<"Sinh", Fp32>;
-def ONNX_CoshOp : ONNX_UnaryOp<"Cosh", Fp32>;
-def ONNX_AsinhOp : ONNX_UnaryOp<"Asinh", Fp32>;
-def ONNX_AcoshOp : ONNX_UnaryOp<"Acosh", Fp32>;
-def ONNX_AtanhOp : ONNX_UnaryOp<"Atanh", Fp32>;
+def ONNX_ClipOp : ONNX_UnaryOp<"Clip", Neutral, 2>;
+def ONNX_GeluOp : ONNX_UnaryOp<"Gelu", Neutral, 24>;
+def ONNX_SwishOp : ONNX_UnaryOp<"Swish", Neutral, 18>;
+def ONNX_MishOp : ONNX_UnaryOp<"Mish", Neutral, 42>;
+def ONNX_SoftsignOp : ONNX_UnaryOp<"Softsign", Neutral, 6>;
+def ONNX_SinOp : ONNX_UnaryOp<"Sin", Neutral, 16>;
+def ONNX_CosOp : ONNX_UnaryOp<"Cos", Neutral, 16>;
+def ONNX_ExpOp : ONNX_UnaryOp<"Exp", Fp32, 12>;
+def ONNX_LogOp : ONNX_UnaryOp<"Log", Fp32, 12>;
+def ONNX_SqrtOp : ONNX_UnaryOp<"Sqrt", Fp32, 4>;
+def ONNX_ReciprocalOp : ONNX_UnaryOp<"Reciprocal", Fp32, 4>;
+def ONNX_ErfOp : ONNX_UnaryOp<"Erf", Fp32, 20>;
+def ONNX_SoftplusOp : ONNX_UnaryOp<"Softplus", Fp32, 26>;
+def ONNX_TanOp : ONNX_UnaryOp<"Tan", Fp32, 20>;
+def ONNX_AsinOp : ONNX_UnaryOp<"Asin", Fp32, 20>;
+def ONNX_AcosOp : ONNX_UnaryOp<"Acos", Fp32, 20>;
+def ONNX_AtanOp : ONNX_UnaryOp<"Atan", Fp32, 20>;
+def ONNX_SinhOp : ONNX_UnaryOp<"Sinh", Fp32, 16>;
+def ONNX_CoshOp : ONNX_UnaryOp<"Cosh", Fp32, 16>;
+def ONNX_AsinhOp : ONNX_UnaryOp<"Asinh", Fp32, 18>;
+def ONNX_AcoshOp : ONNX_UnaryOp<"Acosh", Fp32, 18>;
+def ONNX_AtanhOp : ONNX_UnaryOp<"Atanh", Fp32, 18>;
 
 //===-- Element-wise with broadcasting ------------------------------------===//
 
 def ONNX_AddOp : ONNX_BroadcastOp<"Add">;
 def ONNX_SubOp : ONNX_BroadcastOp<"Sub">;
 def ONNX_MulOp : ONNX_BroadcastOp<"Mul">;
-def ONNX_DivOp : ONNX_BroadcastOp<"Div">;
+def ONNX_DivOp : ONNX_BroadcastOp<"Div", Promote, 4>;
 def ONNX_MaxOp : ONNX_BroadcastOp<"Max">;
 def ONNX_MinOp : ONNX_BroadcastOp<"Min">;
 def ONNX_MeanOp : ONNX_BroadcastOp<"Mean">;
-def ONNX_PReluOp : ONNX_BroadcastOp<"PRelu">;
-def ONNX_ModOp : ONNX_BroadcastOp<"Mod">;
-def ONNX_PowOp : ONNX_BroadcastOp<"Pow", Fp32>;
+def ONNX_PReluOp : ONNX_BroadcastOp<"PRelu", Promote, 2>;
+def ONNX_ModOp : ONNX_BroadcastOp<"Mod", Promote, 6>;
+def ONNX_PowOp : ONNX_BroadcastOp<"Pow", Fp32, 24>;
 def ONNX_SumOp : ONNX_BroadcastOp<"Sum", Fp32>;
 def ONNX_WhereOp : ONNX_BroadcastOp<"Where">;
 
@@ -170,11 +173,11 @@ def ONNX_CastLikeOp : ONNX_UnaryOp<"CastLike", Never>;
 def ONNX_ReduceSumOp : ONNX_ReduceOp<"ReduceSum">;
 def ONNX_ReduceMeanOp : ONNX_ReduceOp<"ReduceMean">;
 def ONNX_ReduceProdOp : ONNX_ReduceOp<"ReduceProd">;
-def ONNX_ReduceSumSquareOp : ONNX_ReduceOp<"ReduceSumSquare">;
-def ONNX_ReduceL1Op : ONNX_ReduceOp<"ReduceL1">;
-def ONNX_ReduceL2Op : ONNX_ReduceOp<"ReduceL2">;
+def ONNX_ReduceSumSquareOp : ONNX_ReduceOp<"ReduceSumSquare", Fp32, 2>;
+def ONNX_ReduceL1Op : ONNX_ReduceOp<"ReduceL1", Fp32, 2>;
+def ONNX_ReduceL2Op : ONNX_ReduceOp<"ReduceL2", Fp32, 2>;
 def ONNX_ReduceLogSumOp : ONNX_ReduceOp<"ReduceLogSum">;
-def ONNX_ReduceLogSumExpOp : ONNX_ReduceOp<"ReduceLogSumExp">;
+def ONNX_ReduceLogSumExpOp : ONNX_ReduceOp<"ReduceLogSumExp", Fp32, 14>;
 def ONNX_CumSumOp : ONNX_ReduceOp<"CumSum">;
 def ONNX_ReduceMaxOp : ONNX_ReduceOp<"ReduceMax", Neutral>;
 def ONNX_ReduceMinOp : ONNX_ReduceOp<"ReduceMin", Neutral>;
@@ -184,9 +187,9 @@ def ONNX_TopKOp : ONNX_ReduceOp<"TopK", Neutral>;
 
 //===-- Rows --------------------------------------------------------------===//
 
-def ONNX_SoftmaxOp : ONNX_RowOp<"Softmax">;
-def ONNX_LogSoftmaxOp : ONNX_RowOp<"LogSoftmax">;
-def ONNX_HardmaxOp : ONNX_RowOp<"Hardmax">;
+def ONNX_SoftmaxOp : ONNX_RowOp<"Softmax", 19>;
+def ONNX_LogSoftmaxOp : ONNX_RowOp<"LogSoftmax", 16>;
+def ONNX_HardmaxOp : ONNX_RowOp<"Hardmax", 2>;
 
 //===-- Views: the same elements in the same order ------------------------===//
 
@@ -219,8 +222,8 @@ def ONNX_ScatterNDOp : ONNX_MoveOp<"ScatterND", Promote>;
 def ONNX_MatMulOp : ONNX_ProductOp<"MatMul">;
 def ONNX_GemmOp : ONNX_ProductOp<"Gemm">;
 def ONNX_EinsumOp : ONNX_ProductOp<"Einsum">;
-def ONNX_ConvOp : ONNX_ProductOp<"Conv">;
-def ONNX_ConvTransposeOp : ONNX_ProductOp<"ConvTranspose">;
+def ONNX_ConvOp : ONNX_ProductOp<"Conv", ConvolutionWork>;
+def ONNX_ConvTransposeOp : ONNX_ProductOp<"ConvTranspose", ConvolutionWork>;
 def ONNX_AttentionOp : ONNX_ProductOp<"Attention">;
 
 //===-- Pools -------------------------------------------------------------===//
@@ -233,31 +236,31 @@ def ONNX_ResizeOp : ONNX_PoolOp<"Resize", Fp32>;
 
 //===-- Norms -------------------------------------------------------------===//
 
-def ONNX_LayerNormalizationOp : ONNX_NormOp<"LayerNormalization">;
-def ONNX_GroupNormalizationOp : ONNX_NormOp<"GroupNormalization">;
-def ONNX_InstanceNormalizationOp : ONNX_NormOp<"InstanceNormalization">;
-def ONNX_RMSNormalizationOp : ONNX_NormOp<"RMSNormalization">;
-def ONNX_LpNormalizationOp : ONNX_NormOp<"LpNormalization">;
-def ONNX_LRNOp : ONNX_NormOp<"LRN">;
+def ONNX_LayerNormalizationOp : ONNX_NormOp<"LayerNormalization", 8>;
+def ONNX_GroupNormalizationOp : ONNX_NormOp<"GroupNormalization", 8>;
+def ONNX_InstanceNormalizationOp : ONNX_NormOp<"InstanceNormalization", 8>;
+def ONNX_RMSNormalizationOp : ONNX_NormOp<"RMSNormalization", 4>;
+def ONNX_LpNormalizationOp : ONNX_NormOp<"LpNormalization", 6>;
+def ONNX_LRNOp : ONNX_NormOp<"LRN", 30>;
 
 //===-- Norms with running statistics: outputs 1 and 2 update state -------===//
 
-def ONNX_BatchNormalizationOp : ONNX_NormOp<"BatchNormalization">;
+def ONNX_BatchNormalizationOp : ONNX_NormOp<"BatchNormalization", 8>;
 
 //===-- Losses ------------------------------------------------------------===//
 
-def ONNX_SoftmaxCrossEntropyLossOp : ONNX_LossOp<"SoftmaxCrossEntropyLoss">;
-def ONNX_NegativeLogLikelihoodLossOp : ONNX_LossOp<"NegativeLogLikelihoodLoss">;
+def ONNX_SoftmaxCrossEntropyLossOp : ONNX_LossOp<"SoftmaxCrossEntropyLoss", 16>;
+def ONNX_NegativeLogLikelihoodLossOp : ONNX_LossOp<"NegativeLogLikelihoodLoss", 0>;
 
 //===-- Sources: constants and shapes -------------------------------------===//
 
 def ONNX_ConstantOp : ONNX_SourceOp<"Constant">;
-def ONNX_ConstantOfShapeOp : ONNX_SourceOp<"ConstantOfShape">;
+def ONNX_ConstantOfShapeOp : ONNX_SourceOp<"ConstantOfShape", MoveWork>;
 def ONNX_ShapeOp : ONNX_SourceOp<"Shape">;
 def ONNX_SizeOp : ONNX_SourceOp<"Size">;
-def ONNX_RangeOp : ONNX_SourceOp<"Range">;
-def ONNX_EyeLikeOp : ONNX_SourceOp<"EyeLike">;
-def ONNX_OneHotOp : ONNX_SourceOp<"OneHot">;
+def ONNX_RangeOp : ONNX_SourceOp<"Range", MoveWork>;
+def ONNX_EyeLikeOp : ONNX_SourceOp<"EyeLike", MoveWork>;
+def ONNX_OneHotOp : ONNX_SourceOp<"OneHot", MoveWork>;
 
 //===-- Random ------------------------------------------------------------===//
 

@@ -28,6 +28,7 @@ def Train_ScaledType : TypeDef<Train_Dialect, "Scaled"> {
   let assemblyFormat = "`<` $tensor `>`";
 }
 
+// Each says what it costs: `let work`, and `let flops` where it computes (see OnnxBase.td).
 class Train_Op<string mnemonic, AutocastClass autocast, bit effects, list<Trait> traits = []>
     : Op<Train_Dialect, mnemonic, traits # !if(effects, []<Trait>, [Pure]) #
          [DeclareOpInterfaceMethods<ONNX_NodeInterface, ["inferTypes"]>]> {
@@ -35,9 +36,12 @@ class Train_Op<string mnemonic, AutocastClass autocast, bit effects, list<Trait>
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)";
   let hasVerifier = 1;
+  WorkClass work = UnknownWork;
+  int flops = 0;
   let extraClassDefinition = [{
     ::recast::onnx_ir::Facts $cppClass::facts() {
-      return {::recast::onnx_ir::AutocastClass::}] # autocast.name # ", false, false, " # effects # [{};
+      return {::recast::onnx_ir::AutocastClass::}] # autocast.name # ", false, false, " # effects #
+      ", ::recast::onnx_ir::Work::" # work.name # ", " # flops # [{};
     }
     bool $cppClass::inferTypes(::llvm::SmallVectorImpl<::mlir::Type> &types) {
       return ::recast::train::inferTypes(getOperation(), types);
@@ -51,87 +55,113 @@ class Train_GradientOp<string mnemonic, AutocastClass autocast = Fp32> : Train_O
 
 def Train_ReduceToOp : Train_GradientOp<"reduce_to"> {
   let summary = "(dy, shape) -> dx: sums dy over the axes along which `shape` was broadcast";
+  let work = ReductionWork; let flops = 1;
 }
 def Train_ConvGradInputOp : Train_GradientOp<"conv_grad_input", Low> {
   let summary = "(dy, w) -> dx of Conv; attributes of Conv with explicit pads, and input_spatial";
+  let work = ConvolutionWork;
 }
 def Train_ConvGradWeightOp : Train_GradientOp<"conv_grad_weight", Low> {
   let summary = "(x, dy) -> dw of Conv; attributes of Conv with explicit pads, and kernel_shape";
+  let work = ConvolutionWork;
 }
 def Train_MaxPoolGradOp : Train_GradientOp<"max_pool_grad", Neutral> {
   let summary = "(dy, x) -> dx: the first maximum of each window in row-major order gets dy";
+  let work = ReductionWork; let flops = 1;
 }
 def Train_AveragePoolGradOp : Train_GradientOp<"average_pool_grad"> {
   let summary = "(dy) -> dx; attributes of AveragePool with explicit pads, and input_spatial";
+  let work = ReductionWork; let flops = 1;
 }
 def Train_LayerNormGradOp : Train_GradientOp<"layer_norm_grad"> {
   let summary = "(dy, x, scale) -> (dx, dscale, dbias); axis, epsilon";
+  let work = ReductionWork; let flops = 14;
 }
 def Train_RmsNormGradOp : Train_GradientOp<"rms_norm_grad"> {
   let summary = "(dy, x, scale) -> (dx, dscale); axis, epsilon";
+  let work = ReductionWork; let flops = 10;
 }
 def Train_BatchNormGradOp : Train_GradientOp<"batch_norm_grad"> {
   let summary = "(dy, x, scale) -> (dx, dscale, dbias) with the batch's statistics (population variance); epsilon";
+  let work = ReductionWork; let flops = 13;
 }
 def Train_SoftmaxGradOp : Train_GradientOp<"softmax_grad"> {
   let summary = "(dy, y) -> dx = y * (dy - sum(dy * y)) over `axis`";
+  let work = ReductionWork; let flops = 4;
 }
 def Train_LogSoftmaxGradOp : Train_GradientOp<"log_softmax_grad"> {
   let summary = "(dy, y) -> dx = dy - exp(y) * sum(dy) over `axis`";
+  let work = ReductionWork; let flops = 15;
 }
 def Train_CrossEntropyGradOp : Train_GradientOp<"cross_entropy_grad"> {
   let summary = "(dloss, scores, labels, weights?) -> dscores of SoftmaxCrossEntropyLoss; reduction, ignore_index";
+  let work = ReductionWork; let flops = 17;
 }
 def Train_NllLossGradOp : Train_GradientOp<"nll_loss_grad"> {
   let summary = "(dloss, log_prob, labels, weights?) -> dlog_prob of NegativeLogLikelihoodLoss";
+  let work = MoveWork;
 }
 def Train_GatherGradOp : Train_GradientOp<"gather_grad"> {
   let summary = "(dy, indices, shape) -> dx: sums dy over repeated indices, in order; axis";
+  let work = ReductionWork; let flops = 1;
 }
 def Train_SliceGradOp : Train_GradientOp<"slice_grad", Neutral> {
   let summary = "(dy, shape, starts, ends, axes?, steps?) -> dx: zeros, and dy at the sliced places";
+  let work = MoveWork;
 }
 def Train_PadGradOp : Train_GradientOp<"pad_grad"> {
   let summary = "(dy, shape, pads, axes?) -> dx of Pad; mode";
+  let work = MoveWork;
 }
 
 // Draws from a counter-based generator: the same key and offset give the same mask, however often it is computed.
 def Train_DropoutMaskOp : Train_Op<"dropout_mask", Never, 1> {
   let summary = "(rng_key, shape, ratio) -> mask: true where the uniform number is at least ratio; offset";
+  let work = ElementwiseWork; let flops = 20;
   let description = "Generator: squares32 (Widynski 2020, arXiv:2004.06278); see docs/random.md.";
 }
 
 def Train_WindowSumOp : Train_Op<"window_sum", Fp32, 0> {
   let summary = "(x) -> x summed over the micro-batches of the step: what a loss is divided by; x itself with one";
+  let work = ElementwiseWork; let flops = 1;
 }
 def Train_ScaleLossOp : Train_Op<"scale_loss", Fp32, 0> {
   let summary = "(loss, loss_scale) -> loss * loss_scale: what the backward starts from";
+  let work = ElementwiseWork; let flops = 1;
 }
 def Train_MarkScaledOp : Train_Op<"mark_scaled", Never, 0> {
   let summary = "(gradient) -> the same gradient, typed as scaled; leaves no trace in files";
+  let work = NothingWork;
 }
 def Train_UnscaleOp : Train_Op<"unscale", Fp32, 0> {
   let summary = "(g..., loss_scale) -> (g / loss_scale..., found_inf): checks the scaled gradients, then unscales";
+  let work = ElementwiseWork; let flops = 2;
 }
 def Train_CheckFiniteOp : Train_Op<"check_finite", Fp32, 0> {
   let summary = "(g...) -> found_inf: true where any gradient holds a non-finite value";
+  let work = ReductionWork; let flops = 1;
 }
 def Train_GradNormOp : Train_Op<"grad_norm", Fp32, 0> {
   let summary = "(g...) -> the norm over all gradients, of the order norm_type (default 2)";
+  let work = ReductionWork; let flops = 2;
 }
 def Train_GradStatsOp : Train_Op<"grad_stats", Fp32, 0> {
   let summary = "(g..., tiny) -> (2-norm, largest |g|, number of non-finite elements, fraction with |g| < tiny)";
+  let work = ReductionWork; let flops = 5;
 }
 def Train_ClipGradNormOp : Train_Op<"clip_grad_norm", Fp32, 0> {
   let summary = "(g..., max_norm) -> (g * min(1, max_norm / (norm + 1e-6))..., norm before clipping); norm_type";
+  let work = ElementwiseWork; let flops = 3;
 }
 def Train_ClipGradValueOp : Train_Op<"clip_grad_value", Fp32, 0> {
   let summary = "(g..., bound) -> gradients clamped to [-bound, bound]";
+  let work = ElementwiseWork; let flops = 2;
 }
 // Optimizers. `skip` keeps every old value. Numbers are f64 scalars, `step` counts from 1. State that is left out has no
 // result; the results follow the order of the operands that they replace.
 def Train_AdamWOp : Train_Op<"adamw", Fp32, 0> {
   let summary = "(skip, param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay, max_exp_avg_sq?) -> new (param, exp_avg, exp_avg_sq, max_exp_avg_sq?)";
+  let work = ElementwiseWork; let flops = 20;
   let description = [{
     Decoupled weight decay (Loshchilov and Hutter 2019), the formulas of torch.optim.AdamW; `max_exp_avg_sq` is there with
     amsgrad (Reddi, Kale and Kumar 2018).
@@ -139,36 +169,45 @@ def Train_AdamWOp : Train_Op<"adamw", Fp32, 0> {
 }
 def Train_AdamOp : Train_Op<"adam", Fp32, 0> {
   let summary = "As adamw, with weight decay added to the gradient (torch.optim.Adam)";
+  let work = ElementwiseWork; let flops = 21;
 }
 def Train_NAdamOp : Train_Op<"nadam", Fp32, 0> {
   let summary = "(skip, param, grad, exp_avg, exp_avg_sq, mu_product, step, lr, beta1, beta2, eps, weight_decay, momentum_decay) -> new (param, exp_avg, exp_avg_sq, mu_product); decoupled_weight_decay";
+  let work = ElementwiseWork; let flops = 25;
   let description = "Dozat 2016, the formulas of torch.optim.NAdam; `mu_product` is an f32 scalar, as there.";
 }
 def Train_RAdamOp : Train_Op<"radam", Fp32, 0> {
   let summary = "(skip, param, grad, exp_avg, exp_avg_sq, step, lr, beta1, beta2, eps, weight_decay) -> new (param, exp_avg, exp_avg_sq); decoupled_weight_decay";
+  let work = ElementwiseWork; let flops = 23;
   let description = "Liu et al. 2020 (arXiv:1908.03265), the formulas of torch.optim.RAdam.";
 }
 def Train_AdagradOp : Train_Op<"adagrad", Fp32, 0> {
   let summary = "(skip, param, grad, sum, step, lr, lr_decay, eps, weight_decay) -> new (param, sum)";
+  let work = ElementwiseWork; let flops = 13;
   let description = "Duchi, Hazan and Singer 2011, the formulas of torch.optim.Adagrad.";
 }
 def Train_RmsPropOp : Train_Op<"rmsprop", Fp32, 0> {
   let summary = "(skip, param, grad, square_avg, grad_avg?, momentum_buffer?, lr, alpha, eps, weight_decay, momentum) -> new (param, square_avg, grad_avg?, momentum_buffer?)";
+  let work = ElementwiseWork; let flops = 18;
   let description = "The formulas of torch.optim.RMSprop; `grad_avg` is there where it is centered.";
 }
 def Train_LionOp : Train_Op<"lion", Fp32, 0> {
   let summary = "(skip, param, grad, exp_avg, lr, beta1, beta2, weight_decay) -> new (param, exp_avg)";
+  let work = ElementwiseWork; let flops = 9;
   let description = "Chen et al. 2023 (arXiv:2302.06675), algorithm 2.";
 }
 def Train_SgdOp : Train_Op<"sgd", Fp32, 0> {
   let summary = "(skip, param, grad, momentum_buffer?, step, lr, momentum, dampening, weight_decay) -> new (param, momentum_buffer?); nesterov";
+  let work = ElementwiseWork; let flops = 6;
 }
 def Train_EmaOp : Train_Op<"ema", Fp32, 0> {
   let summary = "(skip, average, param, step, decay) -> the average moved towards the new parameter; the first step copies it";
+  let work = ElementwiseWork; let flops = 3;
   let description = "torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay).";
 }
 def Train_UpdateLossScaleOp : Train_Op<"update_loss_scale", Never, 0> {
   let summary = "(found_inf, loss_scale, good_steps, growth, backoff, interval, min, max, hysteresis_left?, hysteresis?) -> new (loss_scale, good_steps, hysteresis_left?)";
+  let work = ElementwiseWork; let flops = 8;
   let description = [{
     torch.amp.GradScaler, with ONNX Runtime's bounds and Megatron's hysteresis: the scale backs off only at the
     `hysteresis`-th overflow since it last could have grown, and at each one after that.
@@ -178,9 +217,11 @@ def Train_UpdateLossScaleOp : Train_Op<"update_loss_scale", Never, 0> {
 // fp8: docs/fp8.md. Elements are E4M3FN or E5M2, as the attribute `to` (a TensorProto.DataType) says.
 def Train_QuantizeFp8Op : Train_Op<"quantize_fp8", Never, 0> {
   let summary = "(x, scale) -> (q, amax): q = x * scale, rounded and saturated; amax is the largest |x|; to";
+  let work = ElementwiseWork; let flops = 5;
 }
 def Train_QuantizeFp8TilesOp : Train_Op<"quantize_fp8_tiles", Never, 0> {
   let summary = "(x) -> (q, scale_inv): as quantize_fp8, each tile with a scale from its own amax; to, tile, rule, scale_type";
+  let work = ElementwiseWork; let flops = 5;
   let description = [{
     `tile`: the size of a tile along each dimension, 0 for the whole dimension; the last tile of a dimension may be
     smaller. `rule`: `exact` (largest / amax), `pow2` (the largest power of two that does not saturate) or `mx_floor` (OCP
@@ -190,9 +231,11 @@ def Train_QuantizeFp8TilesOp : Train_Op<"quantize_fp8_tiles", Never, 0> {
 }
 def Train_DequantizeFp8Op : Train_Op<"dequantize_fp8", Never, 0> {
   let summary = "(q, scale_inv) -> q * scale_inv in f32; tile";
+  let work = ElementwiseWork; let flops = 1;
 }
 def Train_UpdateAmaxOp : Train_Op<"update_amax", Never, 0> {
   let summary = "(skip, amax_history, scale, amax) -> new (amax_history, scale); to, algorithm, margin, nan";
+  let work = ElementwiseWork; let flops = 4;
   let description = [{
     Delayed scaling as in Transformer Engine. Entry 0 of the history is that of the current step and 0 between steps, the
     last one that of the step before. `algorithm`: `max` over the history or `most_recent`; the scale becomes
@@ -202,12 +245,15 @@ def Train_UpdateAmaxOp : Train_Op<"update_amax", Never, 0> {
 }
 def Train_KeepIfOp : Train_Op<"keep_if", Never, 0> {
   let summary = "(skip, old, new) -> skip ? old : new";
+  let work = ElementwiseWork; let flops = 1;
 }
 def Train_RoundTf32Op : Train_Op<"round_tf32", Never, 0> {
   let summary = "(x) -> x, f32, rounded to 10 mantissa bits, to nearest even: an operand of a product in tf32";
+  let work = ElementwiseWork; let flops = 4;
 }
 def Train_BarrierOp : Train_Op<"barrier", Neutral, 1> {
   let summary = "(x...) -> x...: nothing is merged or moved across it";
+  let work = NothingWork;
 }
 
 #endif
