@@ -328,6 +328,43 @@ def ToInference : Recast_Pass<"to-inference"> {
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
 }
 
+def OrderForMemory : Recast_Pass<"order-for-memory"> {
+  let summary = "Bring operators into an order that needs less memory";
+  let description = [{
+    ```
+    w16 = Cast(w)                   y = MatMul(x, v)
+    y = MatMul(x, v)         ->     w16 = Cast(w)
+    z = MatMul(y, w16)              z = MatMul(y, w16)
+    ```
+    In the main graph and in the body of the Scan over micro-batches. Operators with effects keep their order, and no
+    value changes. The graph stays as it is where no order is better.
+  }];
+  let statistics = [Statistic<"savedBytes", "saved-bytes", "Bytes that the arena has lost">];
+}
+
+def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
+  let summary = "Run forward operators again where the backward needs their results, instead of keeping these";
+  let description = [{
+    ```
+    h = Relu(x)                     h = Relu(x)
+    ...                             ...
+    dw = MatMul(h, dy)      ->      x.retained = train.barrier(x, dy)
+                                    h.recompute = Relu(x.retained)
+                                    dw = MatMul(h.recompute, dy)
+    ```
+    The barrier keeps other passes and runtimes from merging both runs and from moving the second one ahead of `dy`.
+    Values stay the same bit for bit. Works on the main graph, or on the body of the Scan over micro-batches. Without a
+    budget and with a policy other than auto, the graph stays as it is where the policy would lower nothing.
+  }];
+  let options = [
+    Option<"budget", "budget", "std::string", "", "Size of the arena: 2GiB, 500MB, 60% (of what it takes now), min">,
+    Option<"policy", "policy", "std::string", "\"auto\"",
+           "auto: fits the budget for the least time; none; every-N, N operators; sqrt; selective: cheap operators "
+           "only; or GLOB,...: names of operators and values that are kept">,
+  ];
+  let statistics = [Statistic<"numRepeated", "repeated", "Operators that run again">];
+}
+
 def VerifyTraining : Recast_Pass<"verify-training"> {
   let summary = "Check the rules of mixed precision and accumulation by dataflow";
   let description = [{

@@ -1,5 +1,5 @@
 #include "passes/Pipelines.h"
-#include "passes/Passes.h"
+#include "passes/checkpoint/Passes.h"
 
 using namespace mlir;
 namespace recast {
@@ -41,6 +41,16 @@ void addRounding(OpPassManager &passes, const PipelineOptions &o) {
   RoundProductsOptions rounding;
   rounding.policy = o.policy;
   passes.addPass(createRoundProducts(rounding));
+}
+
+// After everything that changes memory.
+void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
+  if (o.memoryBudget.empty() && o.checkpoint.empty())
+    return;
+  InsertRecomputationOptions recomputation;
+  recomputation.budget = o.memoryBudget;
+  recomputation.policy = o.checkpoint.empty() ? "auto" : o.checkpoint;
+  passes.addPass(createInsertRecomputation(recomputation, o.measureMemory));
 }
 
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
@@ -108,6 +118,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createUpdateLossScale(update));
   }
   passes.addPass(createFinishStep());
+  addMemoryPasses(passes, o);
   VerifyTrainingOptions verify;
   if (o.accumulate > 1 && (o.normalize == "samples" || o.normalize == "micro-batches"))
     verify.except.push_back("mean-of-means"); // Asked for, and warned of by normalize-loss.
@@ -173,6 +184,8 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     addStep(passes, o);
   else
     addRounding(passes, o);
+  if (o.emit == Emit::Gradient)
+    addMemoryPasses(passes, o);
 }
 
 } // namespace recast

@@ -1,6 +1,7 @@
 // Named pipelines: from the options of recast-opt to a list of passes.
 #pragma once
 #include "mlir/Pass/PassManager.h"
+#include "passes/checkpoint/Memory.h"
 #include <limits>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ struct PipelineOptions {
   int64_t accumulate = 1;           ///< Micro-batches a step.
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
+  std::string memoryBudget, checkpoint; ///< As insert-recomputation's options; both empty: nothing runs again.
+  checkpoint::MeasureMemory measureMemory;   ///< Compiles with the runtime; null: the passes' own figure counts.
 };
 
 /// Appends the passes. No pass at all where a forward is asked for unchanged.

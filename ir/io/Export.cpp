@@ -5,6 +5,7 @@
 #include "ir/onnx/Node.h"
 #include "ir/onnx/TensorData.h"
 #include "ir/train/Dialect.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -31,6 +32,7 @@ public:
 
 private:
   LogicalResult exportGraph(Region &region, onnx::GraphProto &graph);
+  void exportHiddenTypes(Block &block, onnx::GraphProto &graph);
   LogicalResult exportFunction(FunctionOp function, onnx::FunctionProto &proto);
   LogicalResult exportNode(Operation *op, onnx::NodeProto &node);
   LogicalResult exportBlock(Block &block, google::protobuf::RepeatedPtrField<onnx::NodeProto> *nodes);
@@ -255,6 +257,20 @@ LogicalResult Exporter::exportBlock(Block &block, google::protobuf::RepeatedPtrF
   return success();
 }
 
+// The body of a barrier hides the shape of what passes, so that nothing is folded across it; the graph says it.
+void Exporter::exportHiddenTypes(Block &block, onnx::GraphProto &graph) {
+  auto barriers = block.getOps<train::BarrierOp>();
+  if (barriers.empty())
+    return;
+  llvm::StringSet<> known;
+  for (const onnx::ValueInfoProto &info : graph.value_info())
+    known.insert(info.name());
+  for (Operation *op : barriers)
+    for (Value result : op->getResults())
+      if (!known.contains(name(result)))
+        exportValueInfo(result, result.getType(), "", *graph.add_value_info());
+}
+
 LogicalResult Exporter::exportGraph(Region &region, onnx::GraphProto &graph) {
   Block &block = region.front();
   DictionaryAttr info = graphInfo(region);
@@ -306,6 +322,7 @@ LogicalResult Exporter::exportGraph(Region &region, onnx::GraphProto &graph) {
     saved.ParseFromArray(cache.data(), static_cast<int>(cache.size()));
     *graph.mutable_value_info() = saved.value_info();
   }
+  exportHiddenTypes(block, graph);
   if (auto rest = info.getAs<DictionaryAttr>("rest"))
     applyRest(rest, graph);
   return success();

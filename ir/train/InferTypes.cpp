@@ -167,6 +167,8 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
     types.append({operand(1), operand(2)});
   } else if (isa<BarrierOp>(op)) {
     llvm::append_range(types, op->getOperandTypes());
+    if (types.size() > op->getNumResults()) // The rest are what it waits for.
+      types.truncate(op->getNumResults());
   } else {
     return false;
   }

@@ -252,7 +252,11 @@ def Train_RoundTf32Op : Train_Op<"round_tf32", Never, 0> {
   let work = ElementwiseWork; let flops = 4;
 }
 def Train_BarrierOp : Train_Op<"barrier", Neutral, 1> {
-  let summary = "(x...) -> x...: nothing is merged or moved across it";
+  let summary = "(x..., after...) -> x...: nothing is merged across it or moved from behind it ahead of `after`";
+  let description = [{
+    The body hides x from optimisers: a Reshape to its own shape, computed with a number of the last operand. Values pass
+    as they are.
+  }];
   let work = NothingWork;
 }
 

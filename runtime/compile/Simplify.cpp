@@ -55,9 +55,9 @@ bool isInferenceDropout(Unit &unit, Node node) {
 /// Results that are operands, whatever the operands hold.
 bool forwardOperands(Unit &unit, Operation *op) {
   Node node(op);
-  if (isa<train::BarrierOp>(op) && op->getNumOperands() == op->getNumResults()) {
+  if (isa<train::BarrierOp>(op)) {
     // Its work is done: no pass that could merge or move operations runs from here on.
-    op->replaceAllUsesWith(op->getOperands());
+    op->replaceAllUsesWith(op->getOperands().take_front(op->getNumResults()));
     return true;
   }
   bool sameType =

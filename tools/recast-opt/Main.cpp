@@ -11,10 +11,12 @@
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
 #include "passes/Report.h"
+#include "passes/checkpoint/Budget.h"
 #include "passes/forms/OrtOptimizer.h"
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
+#include "tools/recast-opt/MeasureMemory.h"
 #include "tools/recast-opt/OptimizerFlags.h"
 #include <cmath>
 
@@ -86,6 +88,14 @@ Flag<std::string> normalize("normalize",
                             "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
                             "where the loss counts them, else samples)",
                             "");
+Flag<std::string> memoryBudget("memory-budget",
+                               "Most bytes of the arena: 2GiB, 500MB, 60% of the plan without "
+                               "recomputing, or min",
+                               "", cl::value_desc("SIZE|N%|min"));
+Flag<std::string> checkpoint("checkpoint",
+                             "What the backward computes again: auto (fits --memory-budget), none, every-N, "
+                             "sqrt, selective, or all but what globs keep",
+                             "", cl::value_desc("POLICY|GLOB,..."));
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
@@ -167,6 +177,22 @@ std::string readUpdate(PipelineOptions &o) {
   return "";
 }
 
+std::string readRecomputation(PipelineOptions &o) {
+  o.memoryBudget = memoryBudget;
+  o.checkpoint = checkpoint;
+  if (auto budget = checkpoint::parseBudget(memoryBudget);
+      !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
+    return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
+  if (!checkpoint.getNumOccurrences())
+    return "";
+  auto policy = checkpoint::parsePolicy(checkpoint);
+  if (!policy)
+    return "--checkpoint=" + llvm::toString(policy.takeError());
+  if (policy->kind == checkpoint::Policy::Kind::Auto && memoryBudget.empty())
+    return "--checkpoint=auto fits a budget: give one with --memory-budget=SIZE|N%|min";
+  return "";
+}
+
 // Fills the options; a message where a value is none of those that the contract names.
 std::string readOptions(PipelineOptions &o) {
   std::string kind = emitKind;
@@ -221,7 +247,7 @@ std::string readOptions(PipelineOptions &o) {
   o.accumulate = accumulate;
   o.normalize = normalize;
   o.seed = seed;
-  return "";
+  return readRecomputation(o);
 }
 
 // What the optimizer model of ONNX Runtime says, where no flag does.
@@ -258,7 +284,7 @@ mlir::LogicalResult readOptimizerModel(mlir::MLIRContext &context, PipelineOptio
 }
 
 // Runs the passes; 0 or the exit code. The pass manager's reports (--mlir-timing) print when it goes.
-int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::PassPipelineCLParser &pipeline) {
+int rewrite(mlir::ModuleOp module, PipelineOptions options, const mlir::PassPipelineCLParser &pipeline) {
   mlir::PassManager passes(module.getContext(), mlir::ModuleOp::getOperationName());
   if (mlir::failed(mlir::applyPassManagerCLOptions(passes)))
     return tools::kUsage;
@@ -271,6 +297,7 @@ int rewrite(mlir::ModuleOp module, const PipelineOptions &options, const mlir::P
         })))
       return tools::kUsage;
   } else {
+    options.measureMemory = tools::measureMemory;
     buildPipeline(passes, options);
   }
   if (mlir::failed(passes.run(module)))

@@ -103,8 +103,9 @@ TEST_P(Bodies, AgreeWithKernels) {
 INSTANTIATE_TEST_SUITE_P(All, Bodies, testing::ValuesIn(allOps()), [](const auto &info) { return info.param; });
 
 TEST(BodiesTable, HasEveryOperator) {
-  std::set<std::string> covered{
-      "mark_scaled"}; // A type's mark: files and plans do not show it; unscale's cases have it.
+  // A type's mark: files and plans do not show it; unscale's cases have it. A barrier's body has shapes that depend on
+  // data, which no plan has: conformance/barrier runs it on onnxruntime.
+  std::set<std::string> covered{"mark_scaled", "barrier"};
   for (const Case &c : allCases())
     covered.insert(c.op);
   mlir::MLIRContext context;

@@ -187,7 +187,6 @@ std::vector<Case> stepCases() {
       {"keep_if", {flag(false), tensor({3}), tensor({3})}},
       {"keep_if", {flag(true), tensor({3}), tensor({3})}},
       {"keep_if", {flag(true), integer(3), integer(4)}, 1, {}, 7, {}},
-      {"barrier", {tensor({3}), integer(4)}, 2},
       {"window_sum", {tensor({})}},
   };
   const std::vector<std::vector<Attribute>> orders = {

@@ -1,0 +1,291 @@
+#include "passes/Report.h"
+#include "passes/checkpoint/ApplySchedule.h"
+#include "passes/checkpoint/Budget.h"
+#include "passes/checkpoint/Candidates.h"
+#include "passes/checkpoint/Passes.h"
+#include "passes/gradient/Differentiability.h"
+#include "llvm/Support/FormatVariadic.h"
+
+namespace recast {
+#define GEN_PASS_DEF_INSERTRECOMPUTATION
+#include "passes/Passes.h.inc"
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+
+namespace {
+
+using namespace recast::checkpoint;
+using remat::Schedule;
+using remat::Usage;
+
+double percent(int64_t part, int64_t whole) {
+  return whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+class Recomputation {
+public:
+  Recomputation(ModuleOp module, const MeasureMemory &measure) : module(module), measure(measure) {}
+
+  /// `text` is the policy as it was asked for.
+  LogicalResult run(const Policy &policy, StringRef text, const Budget &budget);
+  unsigned numRepeated = 0;
+
+private:
+  LogicalResult analyse();
+  FailureOr<Measured> tryOut(const Schedule &schedule);
+  FailureOr<Schedule> scheduleOf(const Policy &policy);
+  FailureOr<std::vector<char>> marked(ArrayRef<std::string> globs);
+  LogicalResult follow(const Policy &policy, StringRef text, std::optional<int64_t> most);
+  LogicalResult fit(int64_t most);
+  LogicalResult minimise();
+  LogicalResult refuse(int64_t most, int64_t least, const Twine &how);
+  void take(Measured trial, const Schedule &schedule, StringRef how);
+
+  GraphOp mainBlock() { return mainGraph(module); }
+
+  ModuleOp module;
+  const MeasureMemory &measure;
+  MemoryFacts facts; ///< Of the module as it came.
+  Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
+  GraphProblem graph;
+  Usage before;
+};
+
+LogicalResult Recomputation::analyse() {
+  auto measured = measureMemory(module, measure);
+  auto training = findTrainingBlock(module);
+  if (failed(measured) || failed(training))
+    return failure();
+  facts = std::move(*measured);
+  auto ordered = orderForMemory(module, facts, measure);
+  if (failed(ordered))
+    return failure();
+  plain = std::move(*ordered);
+  if (!plain.module)
+    plain.facts = facts;
+  graph = buildProblem(*training, facts);
+  before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
+  return success();
+}
+
+/// The graph with the schedule, in the better of two orders.
+FailureOr<Measured> Recomputation::tryOut(const Schedule &schedule) {
+  assert(remat::check(graph.problem, schedule).empty());
+  Measured trial{cast<ModuleOp>(module->clone()), {}};
+  auto training = findTrainingBlock(*trial.module);
+  assert(succeeded(training));
+  NameScope names(mainGraph(*trial.module));
+  applyRuns(buildProblem(*training, facts), schedule.runs, names);
+  auto measured = measureMemory(*trial.module, measure);
+  if (failed(measured))
+    return failure();
+  trial.facts = std::move(*measured);
+  auto ordered = orderForMemory(*trial.module, trial.facts, measure);
+  if (failed(ordered))
+    return failure();
+  return ordered->module ? std::move(*ordered) : std::move(trial);
+}
+
+/// Forward nodes whose name, or the name of one of whose results, a glob matches.
+FailureOr<std::vector<char>> Recomputation::marked(ArrayRef<std::string> globs) {
+  std::vector<char> isMarked(graph.ops.size(), 0);
+  for (StringRef glob : globs) {
+    bool any = false;
+    for (auto [i, op] : llvm::enumerate(graph.ops)) {
+      auto matches = [&](StringRef name) { return gradient::matchesGlob(glob, name); };
+      if (!graph.roles.isForward[i] || (!matches(Node(op).name()) && llvm::none_of(op->getResults(), [&](Value result) {
+            return matches(nameOf(result));
+          })))
+        continue;
+      isMarked[i] = 1;
+      any = true;
+    }
+    if (!any)
+      return mainBlock().emitError() << "--checkpoint=" << glob
+                                     << " matches no operator and no value that the loss is computed from";
+  }
+  return isMarked;
+}
+
+FailureOr<Schedule> Recomputation::scheduleOf(const Policy &policy) {
+  switch (policy.kind) {
+  case Policy::Kind::EveryN:
+    return remat::everyN(graph.problem, graph.roles, policy.count);
+  case Policy::Kind::Sqrt:
+    return remat::sqrtSegments(graph.problem, graph.roles);
+  case Policy::Kind::Selective:
+    return remat::selective(graph.problem, graph.roles);
+  case Policy::Kind::Names: {
+    auto isMarked = marked(policy.globs);
+    if (failed(isMarked))
+      return failure();
+    return remat::keepOnly(graph.problem, graph.roles, *isMarked);
+  }
+  case Policy::Kind::Auto:
+  case Policy::Kind::None:
+    break;
+  }
+  return remat::plainSchedule(graph.problem);
+}
+
+/// The trial becomes the module.
+void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how) {
+  std::vector<int> runs(graph.ops.size(), 0);
+  for (int run : schedule.runs)
+    ++runs[run];
+  llvm::json::Array repeated;
+  for (auto [i, op] : llvm::enumerate(graph.ops))
+    if (runs[i] > 1) {
+      int64_t bytes = 0;
+      for (int tensor : graph.problem.nodes[i].writes)
+        bytes += graph.problem.tensors[tensor].bytes;
+      repeated.push_back(llvm::json::Object{{"node", Node(op).describe()}, {"runs", runs[i]}, {"bytes", bytes}});
+    }
+  numRepeated = static_cast<unsigned>(schedule.runs.size() - graph.ops.size());
+  int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
+  Usage after = remat::usage(graph.problem, schedule);
+  double moreWork = percent(after.cost - before.cost, before.cost);
+  mainBlock().emitRemark() << "recomputation (" << how << "): the arena is " << formatBytes(arena)
+                           << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str()
+                           << formatBytes(arenaBefore) << "; " << numRepeated << " operators run again, for "
+                           << llvm::formatv("{0:f1} % more work", moreWork).str();
+  llvm::json::Object report{{"policy", how},
+                            {"arena_bytes_without", arenaBefore},
+                            {"arena_bytes", arena},
+                            {"more_work_percent", moreWork},
+                            {"repeated", std::move(repeated)}};
+  if (trial.module) {
+    graph = GraphProblem();
+    module.getBodyRegion().takeBody(trial.module->getBodyRegion());
+  }
+  addReport(module, "insert-recomputation", std::move(report));
+}
+
+LogicalResult Recomputation::refuse(int64_t most, int64_t least, const Twine &how) {
+  auto error = mainBlock().emitError() << "--memory-budget: an arena of " << formatBytes(most) << " (" << most
+                                       << " bytes) cannot be reached; " << how << " " << formatBytes(least) << " ("
+                                       << least << " bytes)";
+  auto [node, bytes] = remat::largestNode(graph.problem);
+  error << ". The operator that needs most at once is node " << Node(graph.ops[node]).describe() << ": "
+        << formatBytes(bytes) << " of inputs, outputs and workspace";
+  return error << ". Raise the budget, or lower the batch size (--accumulate splits a batch into micro-batches)";
+}
+
+LogicalResult Recomputation::follow(const Policy &policy, StringRef text, std::optional<int64_t> most) {
+  FailureOr<Schedule> schedule = scheduleOf(policy);
+  if (failed(schedule))
+    return failure();
+  FailureOr<Measured> trial = tryOut(*schedule);
+  if (failed(trial))
+    return failure();
+  bool isBetter = trial->facts.arenaBytes < plain.facts.arenaBytes;
+  int64_t arena = isBetter ? trial->facts.arenaBytes : plain.facts.arenaBytes;
+  if (most && arena > *most)
+    return refuse(*most, arena, "--checkpoint=" + text + " gives");
+  if (!isBetter && policy.kind != Policy::Kind::None) {
+    mainBlock().emitRemark() << "--checkpoint=" << text << " would need " << formatBytes(trial->facts.arenaBytes)
+                             << " where " << formatBytes(arena) << " do without it: nothing is recomputed";
+  }
+  if (isBetter)
+    take(std::move(*trial), *schedule, text);
+  else
+    take(std::move(plain), remat::plainSchedule(graph.problem), text);
+  return success();
+}
+
+/// The cheapest candidate whose arena is small enough. Candidates get dearer and smaller one by one.
+LogicalResult Recomputation::fit(int64_t most) {
+  if (plain.facts.arenaBytes <= most) {
+    take(std::move(plain), remat::plainSchedule(graph.problem), "auto");
+    return success();
+  }
+  std::vector<Schedule> candidates = remat::candidates(graph.problem, graph.roles);
+  size_t low = 0, high = candidates.size();
+  int64_t least = plain.facts.arenaBytes;
+  Measured best;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    FailureOr<Measured> trial = tryOut(candidates[middle]);
+    if (failed(trial))
+      return failure();
+    least = std::min(least, trial->facts.arenaBytes);
+    if (trial->facts.arenaBytes <= most) {
+      best = std::move(*trial);
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  if (!best.module)
+    return refuse(most, least, "the least that was found is");
+  take(std::move(best), candidates[high], "auto");
+  return success();
+}
+
+LogicalResult Recomputation::minimise() {
+  std::vector<Schedule> candidates = remat::candidates(graph.problem, graph.roles);
+  Schedule chosen = remat::plainSchedule(graph.problem);
+  Measured best = std::move(plain);
+  plain.facts = best.facts;
+  // Placement may cost the smallest ones more than those before.
+  constexpr size_t kTried = 4;
+  for (size_t i = candidates.size() - std::min(kTried, candidates.size()); i < candidates.size(); ++i) {
+    FailureOr<Measured> trial = tryOut(candidates[i]);
+    if (failed(trial))
+      return failure();
+    if (trial->facts.arenaBytes >= best.facts.arenaBytes)
+      continue;
+    best = std::move(*trial);
+    chosen = candidates[i];
+  }
+  take(std::move(best), chosen, "auto");
+  return success();
+}
+
+LogicalResult Recomputation::run(const Policy &policy, StringRef text, const Budget &budget) {
+  if (failed(analyse()))
+    return failure();
+  std::optional<int64_t> most;
+  if (budget.kind == Budget::Kind::Bytes)
+    most = budget.bytes;
+  if (budget.kind == Budget::Kind::Percent)
+    most = static_cast<int64_t>(static_cast<double>(plain.facts.arenaBytes) * budget.percent / 100);
+  if (policy.kind != Policy::Kind::Auto)
+    return follow(policy, text, most);
+  return most ? fit(*most) : minimise();
+}
+
+struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputationPass> {
+  using InsertRecomputationBase::InsertRecomputationBase;
+  InsertRecomputationPass(const InsertRecomputationOptions &options, MeasureMemory measure)
+      : InsertRecomputationBase(options), measure(std::move(measure)) {}
+
+  void runOnOperation() override {
+    auto parsedBudget = parseBudget(budget);
+    auto parsedPolicy = parsePolicy(policy);
+    if (!parsedBudget || !parsedPolicy) {
+      getOperation().emitError() << llvm::toString(
+          llvm::joinErrors(parsedBudget.takeError(), parsedPolicy.takeError()));
+      return signalPassFailure();
+    }
+    if (parsedPolicy->kind == Policy::Kind::Auto && parsedBudget->kind == Budget::Kind::None) {
+      getOperation().emitError() << "the policy auto needs a budget";
+      return signalPassFailure();
+    }
+    Recomputation recomputation(getOperation(), measure);
+    if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
+      return signalPassFailure();
+    numRepeated += recomputation.numRepeated;
+  }
+
+  MeasureMemory measure;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createInsertRecomputation(const InsertRecomputationOptions &options, MeasureMemory measure) {
+  return std::make_unique<InsertRecomputationPass>(options, std::move(measure));
+}
+
+} // namespace recast
