@@ -1,4 +1,5 @@
 #include "passes/checkpoint/bound/LowerBound.h"
+#include "passes/checkpoint/bound/DualAscent.h"
 #include "passes/checkpoint/bound/Prover.h"
 #include <algorithm>
 #include <limits>
@@ -50,6 +51,17 @@ public:
 
   bool isEmpty() const { return pool.empty(); }
 
+  /// The highest event of each of `count` equal parts of the pool.
+  std::vector<int> peaks(int count) const {
+    count = std::min(count, static_cast<int>(pool.size()));
+    std::vector<int> events;
+    for (int i = 0; i < count; ++i) {
+      auto at = [&](int part) { return pool.begin() + static_cast<int64_t>(pool.size()) * part / count; };
+      events.push_back(*std::max_element(at(i), at(i + 1), [&](int a, int b) { return live[a] < live[b]; }));
+    }
+    return events;
+  }
+
   std::vector<int> run(Work &work) {
     Candidate best = evaluate({*std::ranges::max_element(pool, {}, [&](int v) { return live[v]; })}, work);
     for (int count : {2, 4, 8, 12, 16, 24}) {
@@ -86,16 +98,6 @@ private:
   static void improve(Candidate &best, Candidate other) {
     if (other.value > best.value || (other.value == best.value && other.events.size() < best.events.size()))
       best = std::move(other);
-  }
-
-  /// The highest event of each of `count` equal parts of the pool.
-  std::vector<int> peaks(int count) const {
-    std::vector<int> events;
-    for (int i = 0; i < count; ++i) {
-      auto at = [&](int part) { return pool.begin() + static_cast<int64_t>(pool.size()) * part / count; };
-      events.push_back(*std::max_element(at(i), at(i + 1), [&](int a, int b) { return live[a] < live[b]; }));
-    }
-    return events;
   }
 
   /// Adds the event that the best point breaks most, again and again.
@@ -159,6 +161,27 @@ private:
   std::vector<int> pool; ///< Events at which the plain order exceeds the budget.
 };
 
+/// Graphs with more nodes get what dualAscent proves.
+constexpr size_t kLargestForLp = 4000;
+constexpr int kAscents = 6; ///< Events that it is tried for.
+
+/// Raises `bound` to what dualAscent proves for one event.
+void ascend(const Problem &problem, int event, int64_t target, Work &work, Bound &bound) {
+  Relaxation relaxation(problem, bound.certificate.budgetBytes, {event, static_cast<int>(problem.nodes.size())}, false);
+  Prover prover(problem, relaxation, target, true);
+  double critical = criticalPrice(problem, relaxation);
+  for (double factor : {1.0, 0.7, 1.5, 2.5}) {
+    if (work.isDone())
+      return;
+    prover.takeRoot(dualAscent(problem, relaxation, critical * factor));
+    work.spend(static_cast<int64_t>(relaxation.rows().size()));
+    if (prover.bound() > bound.extraCost) {
+      bound.extraCost = prover.bound();
+      bound.certificate = prover.certificate(bound.certificate.budgetBytes);
+    }
+  }
+}
+
 Certificate zeroClaim(const Problem &problem, int64_t budget) {
   Certificate certificate;
   certificate.budgetBytes = budget;
@@ -181,7 +204,13 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   EventSearch search(problem, budgetBytes, target);
   if (search.isEmpty() || target <= 0)
     return bound;
-  Work work(options.effort, options.seconds), searchWork = work.part(0.4);
+  Work work(options.effort, options.seconds);
+  if (problem.nodes.size() > kLargestForLp) {
+    for (int event : search.peaks(kAscents))
+      ascend(problem, event, target, work, bound);
+    return bound;
+  }
+  Work searchWork = work.part(0.4);
   auto events = search.run(searchWork);
   work.spend(searchWork.usedUnits());
   bool hasInner = false, isLast = false;
@@ -255,11 +284,12 @@ Floor lowerBoundOfPeak(const Problem &problem, const BoundOptions &options) {
   floor.certificate = *prove(proven - 1, events, work);
   // Beyond that: all events, or as many as the LP stands, and bisection to a thousandth.
   std::vector<int> all;
-  constexpr int kMostEvents = 100;
-  for (int i = 0; i < std::min(nodes, kMostEvents); ++i)
-    all.push_back(static_cast<int>(static_cast<int64_t>(nodes) * i / std::min(nodes, kMostEvents)));
+  const int count = std::clamp(40'000 / nodes, 1, std::min(nodes, 100));
+  for (int i = 0; i < count; ++i)
+    all.push_back(static_cast<int>(static_cast<int64_t>(nodes) * i / count));
   all.push_back(nodes);
-  while (reached - proven > std::max<int64_t>(1, reached / 1000) && !work.isDone()) {
+  while (nodes <= static_cast<int>(kLargestForLp) && reached - proven > std::max<int64_t>(1, reached / 1000) &&
+         !work.isDone()) {
     int64_t middle = proven + (reached - proven) / 2;
     if (auto certificate = prove(middle - 1, all, work)) {
       floor = {middle, std::move(*certificate)};

@@ -273,6 +273,20 @@ void Prover::solveRoot(Work &work) {
   cases.push_back(std::move(root));
 }
 
+void Prover::takeRoot(const std::vector<double> &multipliers) {
+  std::vector<double> duals(multipliers);
+  for (size_t r = 0; r < duals.size(); ++r)
+    duals[r] *= rowScales[r] * costScale;
+  auto root = std::make_unique<Case>();
+  root->box.assign(relaxation.columns().size(), Fix::Free);
+  Proof proof = prove(duals, root->box);
+  proof.reducedCosts = {};
+  root->value = proof.value;
+  root->proofs.push_back(std::move(proof));
+  cases.clear();
+  cases.push_back(std::move(root));
+}
+
 void Prover::addCuts(Work &work, int rounds) {
   constexpr double kLeastGain = 2e-3; // Of the value, over kPatience rounds.
   constexpr int kPatience = 4;

@@ -32,6 +32,8 @@ public:
   ~Prover();
 
   void solveRoot(Work &work);
+  /// Instead of solveRoot: the root with these multipliers of the relaxation's rows, in costs.
+  void takeRoot(const std::vector<double> &multipliers);
   /// Adds rows that the root's point breaks, as long as they help.
   void addCuts(Work &work, int rounds);
   void branch(Work &work);

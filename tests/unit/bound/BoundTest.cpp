@@ -195,4 +195,11 @@ TEST(Bound, OfAChainIsOneRunForEachByteThatIsMissing) {
   EXPECT_GE(lowerBound(problem, budget).extraCost, peak - budget);
 }
 
+// Too large for linear programs, and as good.
+TEST(Bound, OfALongChainToo) {
+  Problem problem = chain(50'000);
+  int64_t peak = plainPeakBytes(problem), budget = peak / 2;
+  EXPECT_GE(lowerBound(problem, budget).extraCost, peak - budget);
+}
+
 } // namespace
