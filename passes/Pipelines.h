@@ -38,6 +38,7 @@ struct PipelineOptions {
   int64_t seed = 0;
   std::string memoryBudget, checkpoint; ///< As insert-recomputation's options; both empty: nothing runs again.
   checkpoint::MeasureMemory measureMemory;   ///< Compiles with the runtime; null: the passes' own figure counts.
+  std::string costProfile; ///< A file that ir/cost reads; empty: the default profile.
 };
 
 /// Appends the passes. No pass at all where a forward is asked for unchanged.

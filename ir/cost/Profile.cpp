@@ -1,5 +1,8 @@
 #include "ir/cost/Profile.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include <charconv>
 #include <cmath>
 
 namespace recast::cost {
@@ -15,6 +18,12 @@ constexpr Work kComputes[] = {Work::Product, Work::Convolution, Work::Elementwis
 using llvm::json::ObjectMapper;
 using llvm::json::Path;
 using llvm::json::Value;
+
+/// The fewest digits that are read as the same number.
+std::string shortest(double number) {
+  char text[32];
+  return std::string(text, std::to_chars(text, std::end(text), number).ptr);
+}
 
 bool readPositive(const Value &value, double &out, Path path) {
   auto number = value.getAsNumber();
@@ -176,32 +185,33 @@ const Profile &defaultProfile() {
   return profile;
 }
 
-llvm::json::Object toJson(const Profile &profile) {
-  llvm::json::Object peaks;
+std::string toJson(const Profile &profile) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  out << "{\n \"version\": 1,\n \"machine\": " << Value(profile.machine) << ",\n \"threads\": " << profile.threads
+      << ",\n \"step_overhead_ns\": " << shortest(profile.overheadNs)
+      << ",\n \"memory_gb_per_s\": " << shortest(profile.memoryGBs)
+      << ",\n \"moves_gb_per_s\": " << shortest(profile.movesGBs) << ",\n \"peaks_gflop_per_s\": {";
+  llvm::ListSeparator nextClass(",");
   for (const auto &[work, types] : profile.gflops) {
-    llvm::json::Object entry;
+    out << nextClass << "\n  " << Value(workName(work)) << ": {";
+    llvm::ListSeparator nextType;
     for (const auto &[type, peak] : types)
-      entry[type] = peak;
-    peaks[workName(work)] = std::move(entry);
+      out << nextType << Value(type) << ": " << shortest(peak);
+    out << "}";
   }
-  llvm::json::Array operators;
+  out << "\n },\n \"operators\": [";
+  llvm::ListSeparator nextOperator(",");
   for (const auto &[key, curve] : profile.operators) {
-    llvm::json::Array points;
+    out << nextOperator << "\n  {\"operator\": " << Value(key.first) << ", \"type\": " << Value(key.second)
+        << ", \"per\": \"" << (curve.isPerFlop ? "flop" : "byte") << "\", \"points\": [";
+    llvm::ListSeparator nextPoint;
     for (auto [amount, ns] : curve.points)
-      points.push_back(llvm::json::Array{amount, ns});
-    operators.push_back(llvm::json::Object{{"operator", key.first},
-                                           {"type", key.second},
-                                           {"per", curve.isPerFlop ? "flop" : "byte"},
-                                           {"points", std::move(points)}});
+      out << nextPoint << "[" << shortest(amount) << ", " << shortest(ns) << "]";
+    out << "]}";
   }
-  return llvm::json::Object{{"version", 1},
-                            {"machine", profile.machine},
-                            {"threads", profile.threads},
-                            {"step_overhead_ns", profile.overheadNs},
-                            {"memory_gb_per_s", profile.memoryGBs},
-                            {"moves_gb_per_s", profile.movesGBs},
-                            {"peaks_gflop_per_s", std::move(peaks)},
-                            {"operators", std::move(operators)}};
+  out << "\n ]\n}\n";
+  return text;
 }
 
 std::string operatorName(onnx_ir::Node node) {

@@ -2,7 +2,6 @@
 #pragma once
 #include "ir/cost/Cost.h"
 #include "llvm/Support/Error.h"
-#include "llvm/Support/JSON.h"
 #include <map>
 
 namespace recast::cost {
@@ -32,7 +31,8 @@ const Profile &defaultProfile();
 llvm::Expected<Profile> parseProfile(llvm::StringRef json);
 /// The error names the file and says how to make one.
 llvm::Expected<Profile> loadProfile(llvm::StringRef path);
-llvm::json::Object toJson(const Profile &profile);
+/// JSON text, a line an operator.
+std::string toJson(const Profile &profile);
 
 /// "MatMul", "recast::adamw", "com.microsoft::FusedMatMul".
 std::string operatorName(onnx_ir::Node node);

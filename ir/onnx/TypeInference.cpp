@@ -4,6 +4,7 @@
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
 #include "onnx/shape_inference/implementation.h"
+#include <cmath>
 #include <deque>
 #include <unordered_map>
 
@@ -79,7 +80,9 @@ public:
   }
   const onnx::TensorProto *getInputData(size_t i) const override {
     TensorAttr tensor = i < facts.op->getNumOperands() ? constantOf(facts.op->getOperand(i)) : TensorAttr();
-    if (!tensor || tensor.getType().getNumElements() > kDataElems || !tensor.getType().getElementType().isIntOrFloat())
+    if (!tensor)
+      return propagatedData(i);
+    if (tensor.getType().getNumElements() > kDataElems || !tensor.getType().getElementType().isIntOrFloat())
       return nullptr;
     auto &slot = data[i];
     if (!slot) {
@@ -110,6 +113,31 @@ public:
   std::string getDisplayName() const override { return Node(facts.op).name().str(); }
 
 private:
+  // Integers that are no constant of the file but are all known.
+  const onnx::TensorProto *propagatedData(size_t i) const {
+    const onnx::TensorShapeProto *known = getSymbolicInput(i);
+    auto type = known ? dyn_cast<RankedTensorType>(facts.op->getOperand(i).getType()) : RankedTensorType();
+    if (!type || !type.hasStaticShape() || type.getNumElements() != known->dim_size() ||
+        llvm::any_of(known->dim(), [](const auto &dim) { return !dim.has_dim_value(); }))
+      return nullptr;
+    bool isWide = type.getElementType().isInteger(64);
+    if (!isWide && !type.getElementType().isInteger(32))
+      return nullptr;
+    auto &slot = data[i];
+    if (!slot) {
+      slot = std::make_unique<onnx::TensorProto>();
+      slot->set_data_type(isWide ? onnx::TensorProto::INT64 : onnx::TensorProto::INT32);
+      for (int64_t size : type.getShape())
+        slot->add_dims(size);
+      for (const auto &dim : known->dim())
+        if (isWide)
+          slot->add_int64_data(dim.dim_value());
+        else
+          slot->add_int32_data(static_cast<int32_t>(dim.dim_value()));
+    }
+    return slot.get();
+  }
+
   NodeFacts &facts;
   ShapeData &shapes;
   mutable std::map<size_t, std::unique_ptr<onnx::TensorProto>> data;
@@ -321,7 +349,31 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
       // Less is known; inference itself has already succeeded.
     }
   }
+  passInts(op);
   return success();
+}
+
+// Integers that come out of operators whose schemas do not say which: constants that are cast or reshaped.
+void TypeInference::passInts(Operation *op) {
+  auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  bool isShape =
+      type && type.getRank() <= 1 && (type.getElementType().isInteger(64) || type.getElementType().isInteger(32));
+  if (!isShape || !isa<CastOp, CastLikeOp, ReshapeOp>(op))
+    return;
+  onnx::TensorShapeProto &result = impl->shapes[op->getResult(0).getAsOpaquePointer()];
+  if (const onnx::TensorShapeProto *known = knownInts(op->getOperand(0))) {
+    result = *known;
+    return;
+  }
+  TensorAttr constant = constantOf(op->getOperand(0));
+  auto numbers = constant && constant.getType().getNumElements() <= kDataElems ? asDoubles(constant) : std::nullopt;
+  auto isInt = [](double number) { return std::abs(number) < 1e15 && number == std::trunc(number); };
+  result.Clear();
+  if (numbers && llvm::all_of(*numbers, isInt))
+    for (double number : *numbers)
+      result.add_dim()->set_dim_value(static_cast<int64_t>(number));
+  else
+    forget(op);
 }
 
 LogicalResult TypeInference::inferAll(Region &region, bool fresh) {

@@ -1,14 +1,26 @@
 // Questions that recast-inspect answers. Each gives JSON; text is printed from the same facts.
 #pragma once
+#include "ir/cost/Profile.h"
 #include "passes/gradient/Differentiability.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace recast::inspect {
 
-/// Inputs, parameters, state, operators, element types, floating-point operations of products.
-llvm::json::Object summarize(mlir::ModuleOp module);
+/// Inputs, parameters, state, operators, element types, what a run costs.
+llvm::json::Object summarize(mlir::ModuleOp module, const cost::Profile &profile);
 void printSummary(const llvm::json::Object &summary, llvm::raw_ostream &out);
+
+/// {"total": SUM, "phases": {"forward", "backward", "update": SUM}, "classes": {CLASS: SUM}, "machine", "unknown",
+/// "uncounted": [{"name", "operator"}]} of one run of the graph, where SUM is {"flops", "bytes", "ns"}. Phases are
+/// those of a step model; others have none. `unknown` operators are counted by their bytes only; those with open sizes
+/// are `uncounted`. Where such sizes have names there are no sums but "open": [SYMBOL].
+llvm::json::Object costTotals(mlir::ModuleOp module, const cost::Profile &profile);
+void printCostTotals(const llvm::json::Object &facts, llvm::raw_ostream &out);
+/// The same and "nodes": [{"name", "operator", "type", "class", "phase", "times", "flops", "bytes", "ns"}], those that
+/// take longest first; sums over all times that a node runs.
+llvm::json::Object explainCost(mlir::ModuleOp module, const cost::Profile &profile);
+void printCost(const llvm::json::Object &facts, llvm::raw_ostream &out);
 
 /// {"trainable": [{"name", "shape", "reason"}], "frozen": [...], "blocked": [...]}: what --train and --freeze would
 /// give. `blocked` lists nodes between parameters and the loss that cannot be differentiated.

@@ -22,6 +22,9 @@ cl::opt<bool> trainable("trainable", cl::desc("What would be trained, and why"),
 cl::opt<std::string> precision("precision", cl::ValueOptional, cl::value_desc("f16|bf16"), cl::cat(category),
                                cl::desc("Each node's type, class and rule (default: the low type that the file has)"));
 cl::opt<bool> casts("casts", cl::desc("Each cast: value, types, bytes, what it is for"), cl::cat(category));
+cl::opt<bool> costs("cost", cl::desc("Each operator's arithmetic, bytes and estimated time"), cl::cat(category));
+cl::opt<std::string> costProfile("cost-profile", cl::value_desc("FILE.json"), cl::cat(category),
+                                 cl::desc("The device for estimated times, as recast-opt --calibrate measured it"));
 cl::opt<std::string> nodeName("node", cl::desc("One node: operator, origin, types, rule, neighbours"),
                               cl::value_desc("NAME"), cl::cat(category));
 cl::opt<std::string> policy("policy", cl::desc("As for recast-opt"), cl::value_desc("cuda|cpu|FILE"),
@@ -72,10 +75,10 @@ int main(int argc, char **argv) {
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   bool explainsPrecision = precision.getNumOccurrences() && nodeName.empty();
-  if (order + trainable + verifyRules + explainsPrecision + casts + !nodeName.empty() > 1)
+  if (order + trainable + verifyRules + explainsPrecision + casts + costs + !nodeName.empty() > 1)
     return tools::fail(kTool,
-                       "--order, --trainable, --verify, --precision, --casts and --node answer different "
-                       "questions: give one of them",
+                       "--order, --trainable, --verify, --precision, --casts, --cost and --node answer "
+                       "different questions: give one of them",
                        tools::kUsage);
   if (!precision.empty() && precision != "f16" && precision != "bf16")
     return tools::fail(kTool, "--precision=" + precision + ": f16 or bf16 is needed", tools::kUsage);
@@ -123,5 +126,10 @@ int main(int argc, char **argv) {
     auto facts = inspect::explainNode(*module, nodeName, precision, policy);
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printNode);
   }
-  return write(inspect::summarize(*module), inspect::printSummary);
+  llvm::Expected<cost::Profile> profile =
+      costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
+  if (!profile)
+    return tools::fail(kTool, "--cost-profile=" + llvm::toString(profile.takeError()));
+  return costs ? write(inspect::explainCost(*module, *profile), inspect::printCost)
+               : write(inspect::summarize(*module, *profile), inspect::printSummary);
 }

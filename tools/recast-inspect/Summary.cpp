@@ -33,42 +33,8 @@ std::string show(Type type) {
   return text;
 }
 
-// Multiply-adds count as two operations. Nothing where a size is open.
-std::optional<int64_t> productFlops(Node node) {
-  auto typeOf = [](Value v) { return v ? dyn_cast<RankedTensorType>(v.getType()) : RankedTensorType(); };
-  RankedTensorType y = typeOf(node.output()), x = typeOf(node.input(0)), w = typeOf(node.input(1));
-  if (!y || !x || !w || !y.hasStaticShape() || !x.hasStaticShape() || !w.hasStaticShape())
-    return std::nullopt;
-  if (node.is("MatMul"))
-    return 2 * y.getNumElements() * x.getShape().back();
-  if (node.is("Gemm"))
-    return 2 * y.getNumElements() * x.getDimSize(node.getInt("transA", 0) ? 0 : 1);
-  if (node.is("Conv"))
-    return 2 * y.getNumElements() * (w.getNumElements() / w.getDimSize(0));
-  if (node.is("ConvTranspose"))
-    return 2 * x.getNumElements() * (w.getNumElements() / w.getDimSize(0));
-  if (node.domain() == "recast" && node.opType() == "conv_grad_input")
-    return 2 * x.getNumElements() * (w.getNumElements() / w.getDimSize(0));
-  if (node.domain() == "recast" && node.opType() == "conv_grad_weight")
-    return 2 * w.getNumElements() * (y.getNumElements() / y.getDimSize(0));
-  return 0;
-}
-
 llvm::json::Object valueFacts(Value value) {
   return llvm::json::Object{{"name", nameOf(value)}, {"type", show(value.getType())}};
-}
-
-// How often one execution of the graph runs the operation: the lengths of the Scans around it.
-int64_t timesRun(Operation *op) {
-  int64_t times = 1;
-  for (Operation *parent = op->getParentOp(); parent; parent = parent->getParentOp()) {
-    if (!isa<ScanOp>(parent))
-      continue;
-    auto whole = dyn_cast<RankedTensorType>(parent->getOperands().back().getType());
-    if (whole && whole.getRank() > 0 && !whole.isDynamicDim(0))
-      times *= whole.getDimSize(0);
-  }
-  return times;
 }
 
 // Samples in an optimizer step: those of a micro-batch, times the micro-batches, times the ranks (one, here).
@@ -97,7 +63,7 @@ std::optional<llvm::json::Object> effectiveBatch(ModuleOp module, ArrayRef<Block
 
 } // namespace
 
-llvm::json::Object summarize(ModuleOp module) {
+llvm::json::Object summarize(ModuleOp module, const cost::Profile &profile) {
   GraphOp graph = mainGraph(module);
   Block &block = graph.getBody().front();
   auto stateNames = llvm::json::parse(getMetadata(module, "recast.state"));
@@ -111,8 +77,7 @@ llvm::json::Object summarize(ModuleOp module) {
   for (Value output : block.getTerminator()->getOperands())
     outputs.push_back(valueFacts(output));
 
-  int64_t tensors = 0, elements = 0, bytes = 0, flops = 0;
-  bool flopsKnown = true;
+  int64_t tensors = 0, elements = 0, bytes = 0;
   for (auto initializer : block.getOps<InitializerOp>()) {
     RankedTensorType type = initializer.getValue().getType();
     ++tensors;
@@ -131,9 +96,6 @@ llvm::json::Object summarize(ModuleOp module) {
         llvm::raw_string_ostream(text) << element;
         ++dtypes[text];
       }
-    std::optional<int64_t> own = op->getNumResults() ? productFlops(node) : 0;
-    flopsKnown &= own.has_value();
-    flops += own.value_or(0) * timesRun(op);
   });
   auto counts = [](const std::map<std::string, int64_t> &map) {
     llvm::json::Object object;
@@ -149,8 +111,7 @@ llvm::json::Object summarize(ModuleOp module) {
       {"operators", counts(operators)},
       {"value_types", counts(dtypes)},
       {"opset", opsetVersion(graph, "")}};
-  if (flopsKnown)
-    facts["product_flops"] = flops;
+  facts["cost"] = costTotals(module, profile);
   SmallVector<BlockArgument> batch;
   for (BlockArgument argument : block.getArguments())
     if (!state || !state->get(nameOf(argument)))
@@ -191,10 +152,7 @@ void printSummary(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   out << "Initializers: " << *initializers.getInteger("tensors") << " tensors, " << *initializers.getInteger("elements")
       << " elements, " << *initializers.getInteger("bytes") << " bytes\n";
   out << "Opset: " << *facts.getInteger("opset") << "\n";
-  if (auto flops = facts.getInteger("product_flops"))
-    out << "Products: " << *flops << " floating-point operations\n";
-  else
-    out << "Products: operations depend on open sizes (bind them with --dim=NAME=N)\n";
+  printCostTotals(*facts.getObject("cost"), out);
   auto table = [&](StringRef title, StringRef key) {
     out << title << '\n';
     std::vector<std::pair<int64_t, std::string>> rows;

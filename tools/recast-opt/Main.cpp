@@ -16,6 +16,7 @@
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-opt/ApplyState.h"
+#include "tools/recast-opt/Calibrate.h"
 #include "tools/recast-opt/MeasureMemory.h"
 #include "tools/recast-opt/OptimizerFlags.h"
 #include <cmath>
@@ -37,9 +38,8 @@ struct Globs : cl::list<std::string> {
       : cl::list<std::string>(name, cl::CommaSeparated, cl::desc(text), cl::value_desc(value), cl::cat(category)) {}
 };
 
-cl::opt<std::string> input(cl::Positional, cl::Required, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"),
-                           cl::cat(category));
-Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"), cl::Required);
+cl::opt<std::string> input(cl::Positional, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"), cl::cat(category));
+Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"));
 cl::opt<std::string> emitKind("emit",
                               cl::desc("step, gradient, forward, inference, training-info or mlir: what OUT holds"),
                               cl::init("step"), cl::cat(category));
@@ -98,6 +98,12 @@ Flag<std::string> checkpoint("checkpoint",
                              "", cl::value_desc("POLICY|GLOB,..."));
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
+Flag<std::string> calibrateTo("calibrate",
+                              "Measure how fast this machine is and write a cost profile; with MODEL also its own "
+                              "steps, in their sizes",
+                              "", cl::value_desc("FILE.json"));
+Flag<std::string> costProfile("cost-profile", "Speed of the device that decisions about time are made for", "",
+                              cl::value_desc("FILE.json"));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
@@ -247,6 +253,7 @@ std::string readOptions(PipelineOptions &o) {
   o.accumulate = accumulate;
   o.normalize = normalize;
   o.seed = seed;
+  o.costProfile = costProfile;
   return readRecomputation(o);
 }
 
@@ -305,6 +312,15 @@ int rewrite(mlir::ModuleOp module, PipelineOptions options, const mlir::PassPipe
   return mlir::failed(mlir::verify(module)) ? tools::kFailed : tools::kDone;
 }
 
+llvm::Error writeText(const std::string &text, const std::string &path) {
+  auto out = io::OutputFile::create(path);
+  if (!out)
+    return out.takeError();
+  if (auto error = (*out)->write(text))
+    return error;
+  return (*out)->commit();
+}
+
 // Writes what the passes decided and takes it out of the module.
 llvm::Error writeReport(mlir::ModuleOp module) {
   llvm::json::Object facts = takeReport(module);
@@ -312,12 +328,17 @@ llvm::Error writeReport(mlir::ModuleOp module) {
     return llvm::Error::success();
   std::string text;
   llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(std::move(facts))) << '\n';
-  auto out = io::OutputFile::create(report);
-  if (!out)
-    return out.takeError();
-  if (auto error = (*out)->write(text))
-    return error;
-  return (*out)->commit();
+  return writeText(text, report);
+}
+
+// `module` may be null: then the machine alone is measured. 0 or the exit code.
+int writeProfile(mlir::MLIRContext &context, mlir::ModuleOp module) {
+  auto profile = tools::calibrate(context, module);
+  if (!profile)
+    return tools::fail(kTool, llvm::toString(profile.takeError()));
+  if (auto error = writeText(cost::toJson(*profile), calibrateTo))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  return tools::kDone;
 }
 
 } // namespace
@@ -335,11 +356,20 @@ int main(int argc, char **argv) {
   PipelineOptions options;
   if (std::string problem = readOptions(options); !problem.empty())
     return tools::fail(kTool, problem, tools::kUsage);
+  if (input.empty() && (calibrateTo.empty() || !output.empty()))
+    return tools::fail(kTool, "MODEL is missing: see --help", tools::kUsage);
+  if (output.empty() && calibrateTo.empty())
+    return tools::fail(kTool, "-o OUT is missing: where does the result go?", tools::kUsage);
+  if (!costProfile.empty())
+    if (auto profile = cost::loadProfile(costProfile); !profile)
+      return tools::fail(kTool, "--cost-profile=" + llvm::toString(profile.takeError()));
 
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
+  if (input.empty())
+    return writeProfile(context, nullptr);
   std::shared_ptr<io::MappedFile> source;
   auto handling = options.emit == Emit::Step      ? io::TrainingInfo::Join
                   : options.emit == Emit::Forward ? io::TrainingInfo::Keep
@@ -357,7 +387,8 @@ int main(int argc, char **argv) {
     options.isStep = true;
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
-          !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each"}, name))
+          !llvm::is_contained(
+              {"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "calibrate", "cost-profile"}, name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
   }
@@ -365,6 +396,11 @@ int main(int argc, char **argv) {
     return code;
   if (auto error = writeReport(*module))
     return tools::fail(kTool, llvm::toString(std::move(error)));
+  if (!calibrateTo.empty())
+    if (int code = writeProfile(context, *module))
+      return code;
+  if (output.empty())
+    tools::finish(tools::kDone);
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);

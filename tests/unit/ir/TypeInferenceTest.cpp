@@ -1,0 +1,50 @@
+// Sizes that come out of arithmetic on constants, as exporters write it.
+#include "ir/io/Load.h"
+#include "ir/onnx/Node.h"
+#include "mlir/IR/MLIRContext.h"
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace recast::onnx_ir {
+namespace {
+
+/// The type of the graph's first output.
+std::string outputType(const std::string &nodes) {
+  mlir::DialectRegistry registry;
+  io::registerDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  std::string pattern = (std::filesystem::temp_directory_path() / "recast-XXXXXX").string();
+  int descriptor = mkstemp(pattern.data());
+  if (descriptor >= 0)
+    close(descriptor);
+  std::string path = pattern + ".onnxtxt";
+  std::filesystem::rename(pattern, path);
+  std::ofstream(path) << "<ir_version: 8, opset_import: [\"\" : 17]> g (float[2,3] x) => (y) {" << nodes << "}";
+  auto module = io::loadModel(context, path);
+  std::filesystem::remove(path);
+  if (!module)
+    return "";
+  std::string text;
+  llvm::raw_string_ostream(text) << mainGraph(*module).getBody().front().getTerminator()->getOperand(0).getType();
+  return text;
+}
+
+TEST(TypeInference, SizesPassThroughCastLikeAndReshape) {
+  std::string constants = "zero = Constant<value_int = 0>() four = Constant<value_int = 4>() one = "
+                          "Constant<value_int = 1>() ";
+  EXPECT_EQ(outputType(constants + "end = CastLike(four, zero) y = Range(zero, end, one)"), "tensor<4xi64>");
+  EXPECT_EQ(outputType(constants + "flat = Constant<value_ints = [-1]>() ends = Reshape(one, flat) starts = "
+                                   "Reshape(zero, flat) y = Slice(x, starts, ends)"),
+            "tensor<1x3xf32>");
+  EXPECT_EQ(outputType(constants + "two = Constant<value_float = 2.0>() start = CastLike(two, zero) y = Range(start, "
+                                   "four, one)"),
+            "tensor<2xi64>");
+  EXPECT_EQ(outputType("s = Shape(x) zero = Constant<value_int = 0>() n = Gather(s, zero) one = "
+                       "Constant<value_int = 1>() y = Range(zero, n, one)"),
+            "tensor<2xi64>");
+}
+
+} // namespace
+} // namespace recast::onnx_ir
