@@ -33,6 +33,9 @@ struct Row {
 };
 using Box = std::vector<char>; // By column: 0, 1, or 2 for either.
 constexpr int kZero = -1, kOne = -2;
+// Within these no sum below overflows: multipliers times bytes stay under 2^125.
+constexpr int64_t kMostBytes = int64_t(1) << 50, kMostCost = int64_t(1) << 50;
+constexpr Wide kMostMultipliers = static_cast<Wide>(1) << 74; // Of one proof together.
 
 bool has(const std::vector<int> &list, int item) { return std::ranges::find(list, item) != list.end(); }
 
@@ -64,8 +67,12 @@ Problem readProblem(std::istream &in) {
   p.isKept.resize(p.bytes.size());
   p.writers.assign(p.bytes.size(), -1);
   int tensors = static_cast<int>(p.bytes.size());
+  int64_t bytes = 0, cost = 0;
+  auto addUp = [](int64_t &sum, int64_t item, int64_t most) {
+    require(item >= 0 && item <= most && (sum += item) <= most, "a number is negative, or too large for exact sums");
+  };
   for (int t = 0; t < tensors; ++t) {
-    require((p.bytes[t] = next<int64_t>(in)) >= 0, "bytes are negative");
+    addUp(bytes, p.bytes[t] = next<int64_t>(in), kMostBytes);
     p.isKept[t] = next<int>(in) != 0;
   }
   for (size_t v = 0; v < p.nodes.size(); ++v) {
@@ -76,7 +83,8 @@ Problem readProblem(std::istream &in) {
     node.reads = nextList(in, tensors);
     node.writes = nextList(in, tensors);
     node.overwrites = nextList(in, tensors);
-    require(node.cost >= 0 && node.workspace >= 0, "a cost is negative");
+    addUp(cost, node.cost, kMostCost);
+    addUp(bytes, node.workspace, kMostBytes);
     for (int t : node.reads)
       require(p.writers[t] >= 0, "a tensor is read before it is written");
     for (int t : node.writes)
@@ -96,28 +104,33 @@ public:
     word("budget"), budget = next<int64_t>(in);
     word("claim"), claim = next<std::string>(in);
     word("scale"), scale = next<int>(in);
-    require(scale >= 0 && scale <= 60, "the scale is out of range");
+    require(budget >= 0 && budget <= kMostBytes && scale >= 0 && scale <= 50, "budget or scale are out of range");
     word("events"), events = nextList(in, nodes() + 1);
-    word("inner"), isInner = next<int>(in) != 0;
+    for (int g = 0; g < gaps(); ++g)
+      spans.push_back({g - 1, g});
+    word("spans");
+    for (int count = next<int>(in); count > 0; --count) {
+      int from = next<int>(in), to = next<int>(in);
+      require(from >= 0 && from < to && to < gaps(), "a span is out of range");
+      spans.push_back({from, to});
+    }
     size = std::max(nodes(), tensors());
     // More than this proves the claim: costs are integers.
     threshold = claim == "unreachable" ? 0 : (static_cast<Wide>(std::stoll(claim)) - 1) << scale;
-    for (int g = 0; g < gaps(); ++g) {
-      for (int t = 0; t < tensors(); ++t)
-        for (char kind : {'H', 'C', 'N'})
-          addRow(kind, t, 0, g);
-      for (int v = 0; v < nodes(); ++v)
+    for (int i = 0; i < static_cast<int>(spans.size()); ++i) {
+      for (int t = 0; t < tensors(); ++t) {
+        addRow('H', t, 0, i);
+        addRow('N', t, 0, i);
+      }
+      for (int v = 0; v < nodes(); ++v) {
+        addRow('S', v, 0, i);
         for (int t : p.nodes[v].reads)
-          addRow('I', v, t, g);
-      addRow('M', 0, 0, g);
+          addRow('I', v, t, i);
+      }
+      addRow('M', 0, 0, i);
     }
-    Box box(static_cast<size_t>(3) * gaps() * size, 2);
+    Box box(2 * spans.size() * size, 2);
     bool isOpen = propagate(box);
-    word("again");
-    for (int count = next<int>(in); count > 0; --count) {
-      int v = next<int>(in);
-      addRow('A', v, 0, next<int>(in));
-    }
     word("cuts");
     for (int count = next<int>(in), i = 0; i < count; ++i)
       rows[{'K', i, 0, 0}] = nextCut(box);
@@ -131,26 +144,24 @@ private:
   int nodes() const { return static_cast<int>(p.nodes.size()); }
   int tensors() const { return static_cast<int>(p.bytes.size()); }
   int gaps() const { return static_cast<int>(events.size()); }
-  int column(int kind, int index, int g) const { return (g * 3 + kind) * size + index; }
+  int column(bool isHeld, int index, int span) const { return (span * 2 + isHeld) * size + index; }
 
-  /// v runs again in gap g.
-  int again(int v, int g) const {
-    return g > 0 && v <= events[g - 1] && p.nodes[v].canRepeat ? column(0, v, g) : kZero;
+  /// v runs again in the span.
+  int again(int v, int span) const {
+    int from = spans[span].first;
+    return from >= 0 && v <= events[from] && p.nodes[v].canRepeat ? column(false, v, span) : kZero;
   }
   /// t is held after event g.
   int held(int t, int g) const {
-    if (g < 0 || p.writers[t] < 0 || p.writers[t] > events[g])
+    if (p.writers[t] > events[g])
       return kZero;
     if (events[g] < nodes()) {
       auto &node = p.nodes[events[g]];
       if (has(node.writes, t) || (has(node.reads, t) && !has(node.overwrites, t)))
         return kOne;
     }
-    return column(1, t, g);
+    return column(true, t, g);
   }
-  /// t is held all through gap g.
-  int carried(int t, int g) const { return isInner ? column(2, t, g) : held(t, g - 1); }
-
   static void add(Row &row, int column, Wide factor) {
     if (column == kOne)
       row.rhs -= factor;
@@ -168,72 +179,71 @@ private:
   }
 
   /// Adds the row of that name; a name that means nothing here has none.
-  void addRow(char kind, int index, int other, int g) {
-    require(g >= 0 && g < gaps() && index >= 0 && index < (kind == 'A' ? nodes() : size), "a row is out of range");
-    int event = events[g], before = g > 0 ? events[g - 1] : -1;
-    bool isTensor = kind == 'H' || kind == 'C' || kind == 'N';
-    if (kind != 'M' && (isTensor ? p.writers[index] < 0 || p.writers[index] > before : index > before))
-      return;
+  void addRow(char kind, int index, int other, int span) {
+    auto [from, to] = spans[span];
+    int event = events[to], before = from < 0 ? -1 : events[from];
+    bool isGap = span < gaps();
     Row row;
-    if (kind == 'H') { // held <= carried + again
-      if (held(index, g) < 0)
+    // What was held before the span, or is written again in it.
+    auto addSupply = [&](int t) {
+      add(row, held(t, from), 1);
+      add(row, again(p.writers[t], span), 1);
+    };
+    if (kind == 'M') {
+      if (!isGap)
         return;
-      add(row, carried(index, g), 1);
-      add(row, again(p.writers[index], g), 1);
-      add(row, held(index, g), -1);
-    } else if (kind == 'C') { // carried <= held before
-      if (!isInner)
+      row.rhs = (event < nodes() ? used(event) : 0) - budget;
+      for (int t = 0; t < tensors(); ++t)
+        if (event == nodes() && p.isKept[t])
+          row.rhs += p.bytes[t];
+        else if (held(t, span) >= 0)
+          add(row, held(t, span), -p.bytes[t]);
+    } else if (from < 0) {
+      return;
+    } else if (kind == 'S') { // A node that runs in a span runs in one of its gaps.
+      if (isGap || again(index, span) < 0)
         return;
-      add(row, held(index, g - 1), 1);
-      add(row, carried(index, g), -1);
-    } else if (kind == 'N') { // A first run of the gap reads it.
+      for (int g = from + 1; g <= to; ++g)
+        add(row, again(index, g), 1);
+      add(row, again(index, span), -1);
+    } else if (kind == 'I') {
+      if (again(index, span) < 0)
+        return;
+      addSupply(other);
+      add(row, again(index, span), -1);
+    } else if (p.writers[index] < 0 || p.writers[index] > before) {
+      return; // It may be written in the span for the first time.
+    } else if (kind == 'H') {
+      if (held(index, to) < 0)
+        return;
+      addSupply(index);
+      add(row, held(index, to), -1);
+    } else { // 'N': a first run of the span reads it, or it is kept.
       bool isRead = event == nodes() && p.isKept[index];
       for (int v = before + 1; v <= event && v < nodes(); ++v)
         isRead |= has(p.nodes[v].reads, index);
       if (!isRead)
         return;
       row.rhs = 1;
-      add(row, held(index, g - 1), 1);
-      add(row, again(p.writers[index], g), 1);
-    } else if (kind == 'I') { // again <= held before + again of the input
-      if (again(index, g) < 0)
-        return;
-      add(row, held(other, g - 1), 1);
-      add(row, again(p.writers[other], g), 1);
-      add(row, again(index, g), -1);
-    } else if (kind == 'M') {
-      row.rhs = (event < nodes() ? used(event) : 0) - budget;
-      for (int t = 0; t < tensors(); ++t)
-        if (event == nodes() && p.isKept[t])
-          row.rhs += p.bytes[t];
-        else if (held(t, g) >= 0)
-          add(row, held(t, g), -p.bytes[t]);
-    } else { // 'A'
-      require(isInner && again(index, g) >= 0, "a row 'again' of a node that does not run again");
-      row.rhs = -budget;
-      add(row, again(index, g), -used(index));
-      for (int t = 0; t < tensors(); ++t)
-        if (p.writers[t] >= 0 && p.writers[t] <= before && !has(p.nodes[index].reads, t) &&
-            !has(p.nodes[index].writes, t))
-          add(row, carried(t, g), -p.bytes[t]);
+      addSupply(index);
     }
-    rows[{kind, index, other, g}] = std::move(row);
+    rows[{kind, index, other, span}] = std::move(row);
   }
 
   int nextColumn() {
     std::string kind = next<std::string>(in);
-    int index = next<int>(in), g = next<int>(in);
-    require((kind == "r" || kind == "h" || kind == "w") && index >= 0 && index < size && g >= 0 && g < gaps(),
+    int index = next<int>(in), span = next<int>(in);
+    require((kind == "r" || kind == "h") && index >= 0 && index < size && span >= 0 &&
+                span < static_cast<int>(spans.size()),
             "a column is out of range");
-    return column(kind == "r" ? 0 : kind == "h" ? 1 : 2, index, g);
+    return column(kind == "h", index, span);
   }
 
-  /// A cut must follow from one row: no choice of columns that fits the row takes the cut's sum over its limit.
+  /// A cut must follow from a memory row: no choice of columns that fits it takes the cut's sum over its limit.
   Row nextCut(const Box &box) {
-    char kind = next<char>(in);
-    int index = next<int>(in), g = next<int>(in), limit = next<int>(in);
-    auto source = rows.find({kind, index, 0, g});
-    require((kind == 'M' || kind == 'A') && source != rows.end() && limit >= 0, "a cut of no row");
+    int event = next<int>(in), limit = next<int>(in);
+    auto source = rows.find({'M', 0, 0, event});
+    require(source != rows.end() && limit >= 0 && limit < 1 << 20, "a cut of no row");
     std::map<int, int> factors;
     for (int count = next<int>(in); count > 0; --count) {
       int item = nextColumn(), factor = next<int>(in);
@@ -291,13 +301,15 @@ private:
       if (claim != "unreachable")
         for (int g = 1; g < gaps(); ++g)
           for (int v = 0; v < nodes(); ++v)
-            costs[column(0, v, g)] = static_cast<Wide>(p.nodes[v].cost) << scale;
+            costs[column(false, v, g)] = static_cast<Wide>(p.nodes[v].cost) << scale;
+      Wide multipliers = 0;
       for (int count = next<int>(in); count > 0; --count) {
         char kind = next<char>(in);
-        int index = next<int>(in), other = next<int>(in), g = next<int>(in);
-        auto row = rows.find({kind, index, other, g});
+        int index = next<int>(in), other = next<int>(in), span = next<int>(in);
+        auto row = rows.find({kind, index, other, span});
         Wide multiplier = next<int64_t>(in);
         require(row != rows.end() && multiplier >= 0, "a proof uses a row that does not exist");
+        require((multipliers += multiplier) <= kMostMultipliers, "multipliers are too large for exact sums");
         value += multiplier * row->second.rhs;
         for (auto [item, factor] : row->second.terms)
           costs[item] -= multiplier * factor;
@@ -328,7 +340,7 @@ private:
   int scale = 0, size = 0;
   Wide threshold = 0;
   std::vector<int> events;
-  bool isInner = false;
+  std::vector<std::pair<int, int>> spans; // Of events: the gaps, then longer ones.
   std::map<std::tuple<char, int, int, int>, Row> rows;
 };
 

@@ -1,5 +1,4 @@
 #include "passes/checkpoint/bound/LowerBound.h"
-#include <set>
 #include <sstream>
 
 namespace recast::remat {
@@ -19,23 +18,13 @@ public:
     out << "\nscale " << certificate.scaleBits << "\nevents " << certificate.events.size();
     for (int event : certificate.events)
       out << ' ' << event;
-    out << "\ninner " << certificate.hasInner << '\n';
-    std::set<std::pair<int, int>> again;
-    for (auto &cut : certificate.cuts)
-      if (cut.row == RowKind::Again)
-        again.insert({cut.gap, cut.index});
-    for (auto &proofCase : certificate.cases)
-      for (auto &proof : proofCase.proofs)
-        for (auto &multiplier : proof)
-          if (multiplier.kind == RowKind::Again && multiplier.cut < 0)
-            again.insert({multiplier.gap, multiplier.index});
-    out << "again " << again.size() << '\n';
-    for (auto &[gap, node] : again)
-      out << node << ' ' << gap << '\n';
+    out << "\nspans " << certificate.spans.size();
+    for (auto &span : certificate.spans)
+      out << ' ' << span.from << ' ' << span.to;
+    out << '\n';
     out << "cuts " << certificate.cuts.size() << '\n';
     for (auto &cut : certificate.cuts) {
-      out << static_cast<char>(cut.row) << ' ' << cut.index << ' ' << cut.gap << ' ' << cut.limit << ' '
-          << cut.terms.size();
+      out << cut.event << ' ' << cut.limit << ' ' << cut.terms.size();
       for (auto &[column, factor] : cut.terms) {
         out << ' ';
         print(column);
@@ -55,7 +44,7 @@ public:
           out << "K " << multiplier.cut << " 0 0 " << multiplier.value << '\n';
         else
           out << static_cast<char>(multiplier.kind) << ' ' << multiplier.index << ' ' << multiplier.other << ' '
-              << multiplier.gap << ' ' << multiplier.value << '\n';
+              << multiplier.span << ' ' << multiplier.value << '\n';
     }
     if (!proofCase.branch) {
       out << "end\n";
@@ -69,7 +58,7 @@ public:
   }
 
 private:
-  void print(const Column &column) { out << column.kind << ' ' << column.index << ' ' << column.gap; }
+  void print(const Column &column) { out << column.kind << ' ' << column.index << ' ' << column.span; }
 
   const Certificate &certificate;
   std::ostream &out;

@@ -11,7 +11,7 @@ constexpr int kDepth = 8;
 
 const Row *memoryRow(const Relaxation &relaxation) {
   for (auto &row : relaxation.rows())
-    if (row.kind == RowKind::Memory && row.gap == 0)
+    if (row.kind == RowKind::Memory && row.span == 0)
       return &row;
   return nullptr;
 }
@@ -26,7 +26,7 @@ public:
       left[j] = static_cast<double>(columns[j].cost);
     auto &rows = relaxation.rows();
     for (size_t r = 0; r < rows.size(); ++r) {
-      if (rows[r].kind == RowKind::Memory && rows[r].gap == 0) {
+      if (rows[r].kind == RowKind::Memory && rows[r].span == 0) {
         multipliers[r] = price;
         for (auto &term : rows[r].terms)
           left[term.column] -= price * static_cast<double>(term.factor);
@@ -100,7 +100,7 @@ double criticalPrice(const Problem &problem, const Relaxation &relaxation) {
     for (int t : problem.nodes[v].writes)
       writers[t] = static_cast<int>(v);
   for (auto &row : relaxation.rows())
-    if (row.kind == RowKind::Need && row.gap == 1 && relaxation.held(row.index, 0) >= 0) {
+    if (row.kind == RowKind::Need && row.span == 1 && relaxation.held(row.index, 0) >= 0) {
       auto bytes = static_cast<double>(problem.tensors[row.index].bytes);
       excess += bytes;
       if (relaxation.repeated(writers[row.index], 1) >= 0)

@@ -38,6 +38,17 @@ std::vector<int64_t> plainBytes(const Problem &problem) {
   return change;
 }
 
+/// Those from the first event and those to the end of time: others hardly ever matter.
+std::vector<Span> spansOf(size_t events) {
+  std::vector<Span> spans;
+  int last = static_cast<int>(events) - 1;
+  for (int to = 2; to <= last; ++to)
+    spans.push_back({0, to});
+  for (int from = 1; from + 2 <= last; ++from)
+    spans.push_back({from, last});
+  return spans;
+}
+
 /// Looks for the few events whose relaxation bounds best. More events are no better in general: a coarse gap says that
 /// a node ran or did not, where a fine one lets the LP spread one run over many gaps.
 class EventSearch {
@@ -69,54 +80,65 @@ public:
         break;
       improve(best, evaluate(peaks(count), work));
     }
-    follow(best, work);
-    std::mt19937 random(1);
-    for (int i = 0; i < kMoves && !work.isDone() && best.value < static_cast<double>(target); ++i)
-      improve(best, evaluate(neighbour(best.events, random), work));
+    Work coarse = work.part(0.1);
+    explore(best, coarse);
+    work.spend(coarse.usedUnits());
+    hasSpans = true;
+    improve(best, evaluate(best.events, work));
+    explore(best, work);
     return best.events;
   }
 
   /// The event at which a point of the relaxation seems to break the budget most; -1: none.
   int worstEvent(const Relaxation &relaxation, const std::vector<double> &point) const {
-    auto bytes = relaxation.estimatedBytes(point);
+    auto [bytes, others] = relaxation.estimate(point);
     for (int event : relaxation.events())
       if (event < static_cast<int>(bytes.size()))
         bytes[event] = 0;
     auto worst = std::ranges::max_element(bytes);
-    return *worst > static_cast<double>(budget) * (1 + 1e-6) ? static_cast<int>(worst - bytes.begin()) : -1;
+    if (*worst <= static_cast<double>(budget) * (1 + 1e-6))
+      return -1;
+    return static_cast<int>(worst - bytes.begin());
   }
 
 private:
-  static constexpr int kMoves = 400;
-  static constexpr size_t kMostEvents = 32;
+  static constexpr int kIdle = 12; ///< Moves without a gain.
+  static constexpr double kGain = 1e-6;
+  static constexpr size_t kMostEvents = 24;
   struct Candidate {
     std::vector<int> events;
     double value = -1;
     int worst = -1; ///< Of worstEvent.
   };
 
-  static void improve(Candidate &best, Candidate other) {
-    if (other.value > best.value || (other.value == best.value && other.events.size() < best.events.size()))
+  /// True where it bounds better.
+  static bool improve(Candidate &best, Candidate other) {
+    bool isBetter = other.value > best.value * (1 + kGain);
+    if (isBetter || (other.value >= best.value && other.events.size() < best.events.size()))
       best = std::move(other);
+    return isBetter;
   }
 
-  /// Adds the event that the best point breaks most, again and again.
-  void follow(Candidate &best, Work &work) const {
+  void explore(Candidate &best, Work &work) {
+    // Adds the event that the point breaks most, again and again.
     Candidate now = best;
-    for (size_t i = 0; i < kMostEvents && !work.isDone() && now.worst >= 0; ++i) {
+    for (size_t i = 0; i < kMostEvents && !work.isDone() && now.worst >= 0 && now.events.size() < kMostEvents; ++i) {
       auto events = now.events;
       events.push_back(now.worst);
       std::ranges::sort(events);
       now = evaluate(events, work);
       improve(best, now);
     }
+    for (int idle = 0; idle < kIdle && !work.isDone() && best.value < static_cast<double>(target); ++idle)
+      if (improve(best, evaluate(neighbour(best.events), work)))
+        idle = 0;
   }
 
   Candidate evaluate(std::vector<int> events, Work &work) const {
     int end = static_cast<int>(problem.nodes.size());
     if (events.empty() || events.back() != end)
       events.push_back(end);
-    Relaxation relaxation(problem, budget, events, false);
+    Relaxation relaxation(problem, budget, events, hasSpans ? spansOf(events.size()) : std::vector<Span>());
     Prover prover(problem, relaxation, target, true);
     prover.solveRoot(work);
     Candidate candidate{.events = {}, .value = prover.value()};
@@ -132,7 +154,7 @@ private:
     return candidate;
   }
 
-  std::vector<int> neighbour(std::vector<int> events, std::mt19937 &random) const {
+  std::vector<int> neighbour(std::vector<int> events) {
     int end = static_cast<int>(problem.nodes.size());
     if (events.back() == end)
       events.pop_back();
@@ -158,6 +180,8 @@ private:
   const Problem &problem;
   int64_t budget, target;
   std::vector<int64_t> live;
+  std::mt19937 random{1};
+  bool hasSpans = false;
   std::vector<int> pool; ///< Events at which the plain order exceeds the budget.
 };
 
@@ -167,7 +191,7 @@ constexpr int kAscents = 6; ///< Events that it is tried for.
 
 /// Raises `bound` to what dualAscent proves for one event.
 void ascend(const Problem &problem, int event, int64_t target, Work &work, Bound &bound) {
-  Relaxation relaxation(problem, bound.certificate.budgetBytes, {event, static_cast<int>(problem.nodes.size())}, false);
+  Relaxation relaxation(problem, bound.certificate.budgetBytes, {event, static_cast<int>(problem.nodes.size())}, {});
   Prover prover(problem, relaxation, target, true);
   double critical = criticalPrice(problem, relaxation);
   for (double factor : {1.0, 0.7, 1.5, 2.5}) {
@@ -205,19 +229,18 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   if (search.isEmpty() || target <= 0)
     return bound;
   Work work(options.effort, options.seconds);
-  if (problem.nodes.size() > kLargestForLp) {
-    for (int event : search.peaks(kAscents))
-      ascend(problem, event, target, work, bound);
+  for (int event : search.peaks(kAscents))
+    ascend(problem, event, target, work, bound);
+  if (problem.nodes.size() > kLargestForLp)
     return bound;
-  }
   Work searchWork = work.part(0.4);
   auto events = search.run(searchWork);
   work.spend(searchWork.usedUnits());
-  bool hasInner = false, isLast = false;
+  bool isLast = false;
   while (!work.isDone() && !isLast) {
-    Relaxation relaxation(problem, budgetBytes, events, hasInner);
+    Relaxation relaxation(problem, budgetBytes, events, spansOf(events.size()));
     Prover prover(problem, relaxation, target, true);
-    Work part = work.part(hasInner ? 1 : 0.6);
+    Work part = work.part(0.7);
     prover.solveRoot(part);
     prover.addCuts(part, 30);
     prover.branch(part);
@@ -238,12 +261,10 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
           bound.certificate = reach.certificate(budgetBytes);
         }
       }
-    } else if (int worst = search.worstEvent(relaxation, prover.point()); !part.isDone() && worst >= 0) {
-      // An integral point: only further rows can move the bound.
+    } else if (int worst = search.worstEvent(relaxation, prover.point()); worst >= 0) {
       events.insert(std::ranges::lower_bound(events, worst), worst);
     } else {
-      isLast = hasInner;
-      hasInner = true;
+      isLast = true;
     }
   }
   return bound;
@@ -267,7 +288,8 @@ Floor lowerBoundOfPeak(const Problem &problem, const BoundOptions &options) {
     event = nodes;
   }
   auto prove = [&](int64_t budget, std::vector<int> events, Work &work) -> std::optional<Certificate> {
-    Relaxation relaxation(problem, budget, std::move(events), false);
+    auto spans = spansOf(events.size());
+    Relaxation relaxation(problem, budget, std::move(events), spans);
     Prover prover(problem, relaxation, 1, false);
     prover.solveRoot(work);
     if (!prover.isClosed())

@@ -8,11 +8,10 @@
 
 namespace recast::remat {
 
-/// sum of factor * column <= limit over columns of one `memory` or `again` row: whatever fits that row keeps it, which
-/// a dynamic program over the factors checks.
+/// sum of factor * column <= limit over columns of an event's memory row: whatever fits that row keeps it, which a
+/// dynamic program over the factors checks.
 struct KnapsackCut {
-  RowKind row;
-  int index, gap; ///< Of that row.
+  int event; ///< Index into the events.
   int64_t limit;
   std::vector<std::pair<Column, int64_t>> terms;
 };
@@ -20,7 +19,7 @@ struct KnapsackCut {
 /// Times a row. Integers in units of 2^-scaleBits of the problem's unit of cost; `cut` is an index or -1.
 struct Multiplier {
   RowKind kind;
-  int index, other, gap, cut;
+  int index, other, span, cut;
   int64_t value;
 };
 
@@ -40,7 +39,7 @@ struct Certificate {
   bool isUnreachable = false; ///< The claim instead: no schedule is within the budget.
   int scaleBits = 0;
   std::vector<int> events;
-  bool hasInner = false;
+  std::vector<Span> spans; ///< Beside the gaps.
   std::vector<KnapsackCut> cuts;
   std::vector<ProofCase> cases; ///< The first is the root. None: the claim is zero.
 };

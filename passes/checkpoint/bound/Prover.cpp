@@ -8,15 +8,14 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 namespace recast::remat {
 
 namespace {
 
-constexpr double kTolerance = 1e-6; // Of the LP's columns, which lie in [0, 1].
-constexpr int64_t kLargestMultiplier = int64_t(1) << 60;
+constexpr double kTolerance = 1e-6;                      // Of the LP's columns, which lie in [0, 1].
+constexpr int64_t kLargestMultiplier = int64_t(1) << 58; // Their products with bytes must sum up in 128 bits.
 
 double steadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -55,12 +54,12 @@ struct Prover::Case {
 };
 
 Prover::Prover(const Problem &problem, const Relaxation &relaxation, int64_t target, bool hasCosts)
-    : problem(problem), relaxation(relaxation), target(target), hasCosts(hasCosts), lp(std::make_unique<ClpSimplex>()) {
+    : relaxation(relaxation), target(target), hasCosts(hasCosts), lp(std::make_unique<ClpSimplex>()) {
   int64_t total = 1;
   for (auto &node : problem.nodes)
     total += node.cost;
   // Multipliers of rows without bytes are at most about the total cost; they must stay below kLargestMultiplier.
-  scaleBits = std::clamp(58 - static_cast<int>(std::bit_width(static_cast<uint64_t>(total))), 0, 50);
+  scaleBits = std::clamp(56 - static_cast<int>(std::bit_width(static_cast<uint64_t>(total))), 0, 50);
   costScale = 100.0 / static_cast<double>(total);
   rowsOfColumn.resize(relaxation.columns().size());
   for (auto &row : relaxation.rows())
@@ -97,6 +96,7 @@ void Prover::loadRows() {
   }
   if (loadedRows == 0) {
     lp->setLogLevel(0);
+    lp->scaling(0); // Rows are scaled already, and it takes time.
     std::vector<double> costs, zeros(columns), ones(columns, 1);
     for (auto &column : relaxation.columns())
       costs.push_back(hasCosts ? static_cast<double>(column.cost) * costScale : 0);
@@ -305,30 +305,11 @@ void Prover::addCuts(Work &work, int rounds) {
 bool Prover::separate(const std::vector<double> &point) {
   size_t before = rows.size();
   for (size_t r = 0; r < before; ++r)
-    if (rowCuts[r] < 0 && (rows[r].kind == RowKind::Memory || rows[r].kind == RowKind::Again)) {
+    if (rowCuts[r] < 0 && rows[r].kind == RowKind::Memory) {
       Row row = rows[r];
       for (bool byWeight : {true, false})
         separateKnapsack(row, point, byWeight);
     }
-  if (!relaxation.hasInnerRows())
-    return rows.size() > before;
-  std::set<std::pair<int, int>> known;
-  for (size_t r = 0; r < before; ++r)
-    if (rows[r].kind == RowKind::Again)
-      known.insert({rows[r].index, rows[r].gap});
-  for (auto &column : relaxation.columns()) {
-    if (column.kind != 'r' || known.contains({column.index, column.gap}))
-      continue;
-    Row row = relaxation.againRow(column.index, column.gap);
-    double left = -static_cast<double>(row.rhs), scale = left + 1;
-    for (auto &term : row.terms)
-      left += static_cast<double>(term.factor) * point[term.column];
-    if (point[relaxation.repeated(column.index, column.gap)] > kTolerance && left < -kTolerance * scale)
-      addRow(row, -1);
-    else if (point[relaxation.repeated(column.index, column.gap)] > 0.1)
-      for (bool byWeight : {true, false})
-        separateKnapsack(row, point, byWeight);
-  }
   return rows.size() > before;
 }
 
@@ -379,8 +360,8 @@ bool Prover::separateKnapsack(const Row &row, const std::vector<double> &point, 
   // lightest[v]: the least weight with which the lifted columns reach v.
   std::vector<int64_t> lightest(limit + 1, 0);
   double reached = 0;
-  KnapsackCut cut{row.kind, row.index, row.gap, limit, {}};
-  Row added{RowKind::Memory, 0, 0, row.gap, -limit, {}};
+  KnapsackCut cut{row.span, limit, {}};
+  Row added{RowKind::Memory, 0, 0, row.span, -limit, {}};
   auto add = [&](const Item &item, int64_t factor) {
     reached += static_cast<double>(factor) * item.value;
     cut.terms.push_back({relaxation.columns()[item.column], factor});
@@ -418,9 +399,7 @@ int Prover::chooseBranch(Case &it, Work &work) {
       candidates.push_back(static_cast<int>(j));
   auto weight = [&](int j) {
     auto &column = relaxation.columns()[j];
-    double size = column.kind == 'r' ? static_cast<double>(column.cost)
-                                     : static_cast<double>(problem.tensors[column.index].bytes) * 1e-3;
-    return fraction(it.point[j]) * (column.kind == 'h' ? 2 : 1) + size * 1e-30;
+    return fraction(it.point[j]) * (column.kind == 'h' ? 2 : 1);
   };
   std::ranges::sort(candidates, [&](int a, int b) { return std::pair(-weight(a), a) < std::pair(-weight(b), b); });
   if (candidates.size() > kCandidates)
@@ -515,7 +494,7 @@ std::vector<double> Prover::eventPrices() const {
   std::vector<double> prices(relaxation.gaps());
   for (size_t r = 0; r < cases[0]->duals.size(); ++r)
     if (rows[r].kind == RowKind::Memory)
-      prices[rows[r].gap] += cases[0]->duals[r];
+      prices[rows[r].span] += cases[0]->duals[r];
   return prices;
 }
 
@@ -533,7 +512,7 @@ Certificate Prover::certificate(int64_t budgetBytes) const {
                           .isUnreachable = !hasCosts,
                           .scaleBits = scaleBits,
                           .events = relaxation.events(),
-                          .hasInner = relaxation.hasInnerRows(),
+                          .spans = {relaxation.spans().begin() + relaxation.gaps(), relaxation.spans().end()},
                           .cuts = cuts,
                           .cases = {}};
   for (auto &it : cases) {
@@ -541,7 +520,7 @@ Certificate Prover::certificate(int64_t budgetBytes) const {
     for (auto &proof : it->proofs) {
       auto &out = proofCase.proofs.emplace_back();
       for (auto &[r, value] : proof.multipliers)
-        out.push_back({rows[r].kind, rows[r].index, rows[r].other, rows[r].gap, rowCuts[r], value});
+        out.push_back({rows[r].kind, rows[r].index, rows[r].other, rows[r].span, rowCuts[r], value});
     }
     if (it->child >= 0) {
       proofCase.branch = relaxation.columns()[it->branchColumn];

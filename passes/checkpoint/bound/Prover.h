@@ -69,7 +69,6 @@ private:
   Proof prove(const std::vector<double> &duals, const Box &box) const;
   bool proves(__int128 value) const;
 
-  const Problem &problem;
   const Relaxation &relaxation;
   int64_t target;
   bool hasCosts;

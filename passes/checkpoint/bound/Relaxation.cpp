@@ -1,5 +1,6 @@
 #include "passes/checkpoint/bound/Relaxation.h"
 #include <algorithm>
+#include <numeric>
 
 namespace recast::remat {
 
@@ -10,7 +11,7 @@ bool contains(const std::vector<int> &list, int item) { return std::ranges::find
 /// Sums terms of one column; constants go to the right-hand side.
 class RowBuilder {
 public:
-  RowBuilder(RowKind kind, int index, int other, int gap, int64_t rhs) : row{kind, index, other, gap, rhs, {}} {}
+  RowBuilder(RowKind kind, int index, int other, int span, int64_t rhs) : row{kind, index, other, span, rhs, {}} {}
   void add(int column, int64_t factor) {
     if (column == Relaxation::kOne)
       row.rhs -= factor;
@@ -43,18 +44,21 @@ int64_t usedBytes(const Problem &problem, int node) {
   return bytes;
 }
 
-Relaxation::Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<int> events, bool hasInner)
-    : problem(problem), budget(budgetBytes), eventList(std::move(events)), writers(problem.tensors.size(), -1),
-      hasInner(hasInner) {
+Relaxation::Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<int> events,
+                       const std::vector<Span> &spans)
+    : problem(problem), budget(budgetBytes), eventList(std::move(events)), writers(problem.tensors.size(), -1) {
   for (size_t v = 0; v < problem.nodes.size(); ++v)
     for (int t : problem.nodes[v].writes)
       writers[t] = static_cast<int>(v);
+  for (int g = 0; g < gaps(); ++g)
+    spanList.push_back({g - 1, g});
+  spanList.insert(spanList.end(), spans.begin(), spans.end());
   addColumns();
   addRows();
 }
 
-int Relaxation::addColumn(char kind, int index, int gap, int64_t cost) {
-  columnList.push_back({kind, index, gap, cost});
+int Relaxation::addColumn(char kind, int index, int span, int64_t cost) {
+  columnList.push_back({kind, index, span, cost});
   return static_cast<int>(columnList.size()) - 1;
 }
 
@@ -81,20 +85,19 @@ void Relaxation::addColumns() {
           needed[g][t] = true;
     }
   heldColumns.assign(gaps(), std::vector<int>(tensors, kNone));
-  carryColumns = heldColumns;
-  repeatColumns.assign(gaps(), std::vector<int>(nodes, kNone));
+  repeatColumns.assign(spanList.size(), std::vector<int>(nodes, kNone));
+  for (size_t s = 0; s < spanList.size(); ++s) {
+    bool isGap = static_cast<int>(s) < gaps();
+    int from = spanList[s].from;
+    for (int v = 0; from >= 0 && v < nodes && v <= eventList[from]; ++v)
+      if (auto &node = problem.nodes[v];
+          node.canRepeat && std::ranges::any_of(node.writes, [&](int t) { return needed[from + 1][t]; }))
+        repeatColumns[s][v] = addColumn('r', v, static_cast<int>(s), isGap ? node.cost : 0);
+  }
   for (int g = 0; g < gaps(); ++g) {
-    if (g > 0)
-      for (int v = 0; v < nodes && v <= eventList[g - 1]; ++v)
-        if (problem.nodes[v].canRepeat &&
-            std::ranges::any_of(problem.nodes[v].writes, [&](int t) { return needed[g][t]; }))
-          repeatColumns[g][v] = addColumn('r', v, g, problem.nodes[v].cost);
-    for (int t = 0; t < tensors; ++t) {
-      if (hasInner && g > 0 && needed[g][t])
-        carryColumns[g][t] = addColumn('w', t, g, 0);
+    for (int t = 0; t < tensors; ++t)
       if (needed[g + 1][t])
         heldColumns[g][t] = addColumn('h', t, g, 0);
-    }
     if (int v = eventList[g]; v < nodes) {
       // The event itself sees these, so that they are there after it; their bytes are in usedBytes.
       auto setOne = [&](int t) {
@@ -107,117 +110,154 @@ void Relaxation::addColumns() {
   }
 }
 
-int Relaxation::carried(int tensor, int gap) const {
-  return hasInner ? carryColumns[gap][tensor] : heldColumns[gap - 1][tensor];
-}
-
 void Relaxation::addRows() {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
+  for (size_t s = 0; s < spanList.size(); ++s)
+    if (spanList[s].from >= 0)
+      addSpanRows(static_cast<int>(s));
   for (int g = 0; g < gaps(); ++g) {
-    int event = eventList[g], before = g > 0 ? eventList[g - 1] : -1;
-    auto repeat = [&](int t) { return repeatColumns[g][writers[t]]; };
-    std::vector<char> isRead(tensors);
-    for (int v = before + 1; v <= event && v < nodes; ++v)
-      for (int t : problem.nodes[v].reads)
-        isRead[t] = true;
-    for (int t = 0; g > 0 && t < tensors; ++t) {
-      if (writers[t] < 0 || writers[t] > before)
-        continue;
-      if (heldColumns[g][t] >= 0) {
-        RowBuilder hold(RowKind::Hold, t, 0, g, 0);
-        hold.add(carried(t, g), 1);
-        hold.add(repeat(t), 1);
-        hold.add(heldColumns[g][t], -1);
-        hold.addTo(rowList);
-      }
-      if (carryColumns[g][t] >= 0) {
-        RowBuilder carry(RowKind::Carry, t, 0, g, 0);
-        carry.add(heldColumns[g - 1][t], 1);
-        carry.add(carryColumns[g][t], -1);
-        carry.addTo(rowList);
-      }
-      if (isRead[t] || (event == nodes && problem.tensors[t].isKept)) {
-        RowBuilder need(RowKind::Need, t, 0, g, 1);
-        need.add(heldColumns[g - 1][t], 1);
-        need.add(repeat(t), 1);
-        need.addTo(rowList);
-      }
-    }
-    for (int v = 0; g > 0 && v < nodes && v <= before; ++v) {
-      if (repeatColumns[g][v] < 0)
-        continue;
-      auto &reads = problem.nodes[v].reads;
-      for (size_t i = 0; i < reads.size(); ++i) {
-        if (std::find(reads.begin(), reads.begin() + i, reads[i]) != reads.begin() + i)
-          continue;
-        RowBuilder input(RowKind::Input, v, reads[i], g, 0);
-        input.add(heldColumns[g - 1][reads[i]], 1);
-        input.add(repeat(reads[i]), 1);
-        input.add(repeatColumns[g][v], -1);
-        input.addTo(rowList);
-      }
-    }
     int64_t used = 0;
-    if (event < nodes)
-      used = usedBytes(problem, event);
+    if (eventList[g] < nodes)
+      used = usedBytes(problem, eventList[g]);
     else
       for (auto &tensor : problem.tensors)
         used += tensor.isKept ? tensor.bytes : 0;
     RowBuilder memory(RowKind::Memory, 0, 0, g, used - budget);
     for (int t = 0; t < tensors; ++t)
-      if (heldColumns[g][t] >= 0 && !(event == nodes && problem.tensors[t].isKept))
+      if (heldColumns[g][t] >= 0 && !(eventList[g] == nodes && problem.tensors[t].isKept))
         memory.add(heldColumns[g][t], -problem.tensors[t].bytes);
     memory.addTo(rowList);
   }
 }
 
-std::vector<double> Relaxation::estimatedBytes(const std::vector<double> &point) const {
+void Relaxation::addSpanRows(int s) {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
-  auto at = [&](int column) { return column == kOne ? 1 : column == kNone ? 0 : point[column]; };
-  std::vector<double> bytes(nodes);
-  std::vector<int> usedBy(tensors, -1);
-  for (int g = 0; g < gaps(); ++g) {
-    int before = g > 0 ? eventList[g - 1] : -1;
-    // What later first runs of the gap read, from its end.
-    std::vector<char> isRead(tensors);
-    for (int v = std::min(eventList[g], nodes - 1); v > before; --v) {
-      auto &node = problem.nodes[v];
-      for (int t : node.reads)
-        usedBy[t] = v;
-      for (int t : node.writes)
-        usedBy[t] = v;
-      double sum = static_cast<double>(usedBytes(problem, v));
-      for (int t = 0; t < tensors; ++t) {
-        if (writers[t] < 0 || writers[t] > v || usedBy[t] == v)
-          continue;
-        bool isOld = writers[t] <= before;
-        double held = at(heldColumns[g][t]);
-        if (isOld) {
-          int repeat = repeatColumns[g][writers[t]];
-          held = std::max(0.0, held - at(repeat));
-          if (isRead[t])
-            held = std::max(held, at(heldColumns[g - 1][t]));
-        } else if (isRead[t]) {
-          held = 1;
-        }
-        sum += held * static_cast<double>(problem.tensors[t].bytes);
-      }
-      bytes[v] = sum;
-      for (int t : node.reads)
-        isRead[t] = true;
+  auto [from, to] = spanList[s];
+  int before = eventList[from], event = eventList[to];
+  auto &repeat = repeatColumns[s];
+  // What was held after the event before the span, or written again in it.
+  auto addSupply = [&](RowBuilder &row, int t) {
+    row.add(heldColumns[from][t], 1);
+    row.add(repeat[writers[t]], 1);
+  };
+  std::vector<char> isRead(tensors);
+  for (int v = before + 1; v <= event && v < nodes; ++v)
+    for (int t : problem.nodes[v].reads)
+      isRead[t] = true;
+  for (int t = 0; t < tensors; ++t) {
+    if (writers[t] < 0 || writers[t] > before)
+      continue;
+    if (heldColumns[to][t] >= 0) {
+      RowBuilder hold(RowKind::Hold, t, 0, s, 0);
+      addSupply(hold, t);
+      hold.add(heldColumns[to][t], -1);
+      hold.addTo(rowList);
+    }
+    if (isRead[t] || (event == nodes && problem.tensors[t].isKept)) {
+      RowBuilder need(RowKind::Need, t, 0, s, 1);
+      addSupply(need, t);
+      need.addTo(rowList);
     }
   }
-  return bytes;
+  for (int v = 0; v < nodes && v <= before; ++v) {
+    if (repeat[v] < 0)
+      continue;
+    auto &reads = problem.nodes[v].reads;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (std::find(reads.begin(), reads.begin() + i, reads[i]) != reads.begin() + i)
+        continue;
+      RowBuilder input(RowKind::Input, v, reads[i], s, 0);
+      addSupply(input, reads[i]);
+      input.add(repeat[v], -1);
+      input.addTo(rowList);
+    }
+    if (s < gaps())
+      continue;
+    RowBuilder sum(RowKind::Sum, v, 0, s, 0);
+    for (int g = from + 1; g <= to; ++g)
+      sum.add(repeatColumns[g][v], 1);
+    sum.add(repeat[v], -1);
+    sum.addTo(rowList);
+  }
 }
 
-Row Relaxation::againRow(int node, int gap) const {
-  auto &n = problem.nodes[node];
-  RowBuilder again(RowKind::Again, node, 0, gap, -budget);
-  again.add(repeatColumns[gap][node], -usedBytes(problem, node));
-  for (int t = 0; t < static_cast<int>(problem.tensors.size()); ++t)
-    if (!contains(n.reads, t) && !contains(n.writes, t))
-      again.add(carryColumns[gap][t], -problem.tensors[t].bytes);
-  return again.row;
+Relaxation::Estimate Relaxation::estimate(const std::vector<double> &point) const {
+  int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
+  auto at = [&](int column) { return column == kOne ? 1 : column == kNone ? 0 : point[column]; };
+  Estimate result{std::vector<double>(nodes), std::vector<double>(nodes)};
+  constexpr double kRuns = 0.1; // Of a column: less is no run.
+  std::vector<double> change(nodes + 2);
+  auto hold = [&](int from, int to, double bytes) {
+    if (from <= to) {
+      change[from] += bytes;
+      change[to + 1] -= bytes;
+    }
+  };
+  for (int g = 0; g < gaps(); ++g) {
+    int before = g > 0 ? eventList[g - 1] : -1, end = std::min(eventList[g], nodes - 1);
+    // By tensor, the first runs of the gap before or at which it is wanted first and last.
+    std::vector<int> firstWanted(tensors, nodes), lastWanted(tensors, -1);
+    auto want = [&](int t, int v) {
+      firstWanted[t] = std::min(firstWanted[t], v);
+      lastWanted[t] = std::max(lastWanted[t], v);
+    };
+    for (int v = end; v > before; --v)
+      for (int t : problem.nodes[v].reads)
+        want(t, v);
+    std::vector<std::pair<int, int>> others; // Where, node.
+    for (int v = std::min(before, nodes - 1); v >= 0; --v) {
+      auto &node = problem.nodes[v];
+      double runs = at(repeatColumns[g][v]);
+      int first = nodes;
+      for (int t : node.writes) {
+        if (runs > kRuns && at(heldColumns[g][t]) > kRuns && lastWanted[t] < 0)
+          want(t, end);
+        first = std::min(first, firstWanted[t]);
+      }
+      if (runs <= kRuns || first == nodes)
+        continue;
+      others.push_back({first, v});
+      for (int t : node.reads)
+        want(t, first);
+    }
+    std::fill(change.begin(), change.end(), 0);
+    for (int t = 0; t < tensors; ++t) {
+      auto bytes = static_cast<double>(problem.tensors[t].bytes);
+      double after = at(heldColumns[g][t]);
+      if (writers[t] < 0 || writers[t] > end)
+        continue;
+      if (writers[t] > before) {
+        int last = std::max(writers[t], lastWanted[t]);
+        hold(writers[t], last, bytes);
+        hold(last + 1, end, after * bytes);
+        continue;
+      }
+      double runs = at(repeatColumns[g][writers[t]]), through = std::max(0.0, after - runs);
+      double start = std::max(through, g > 0 ? at(heldColumns[g - 1][t]) : 0.0);
+      hold(before + 1, end, through * bytes);
+      hold(before + 1, lastWanted[t], (start - through) * bytes);
+      if (runs > kRuns && firstWanted[t] < nodes) {
+        double made = std::min(runs, 1 - start);
+        hold(firstWanted[t], lastWanted[t], made * bytes);
+        hold(std::max(firstWanted[t], lastWanted[t] + 1), end, std::min(made, after) * bytes);
+      }
+    }
+    std::partial_sum(change.begin(), change.end(), change.begin());
+    for (int v = before + 1; v <= end; ++v) {
+      auto &node = problem.nodes[v];
+      result.firstRuns[v] = change[v] + static_cast<double>(node.workspaceBytes);
+      for (int t : node.overwrites)
+        if (lastWanted[t] == v)
+          result.firstRuns[v] -= (1 - at(heldColumns[g][t])) * static_cast<double>(problem.tensors[t].bytes);
+    }
+    for (auto &[where, v] : others) {
+      double bytes = change[where] + static_cast<double>(problem.nodes[v].workspaceBytes);
+      for (int t : problem.nodes[where].writes)
+        bytes -= static_cast<double>(problem.tensors[t].bytes);
+      result.others[where] = std::max(result.others[where], bytes);
+    }
+  }
+  return result;
 }
 
 } // namespace recast::remat

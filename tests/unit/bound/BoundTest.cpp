@@ -15,16 +15,16 @@ namespace {
 Problem randomProblem(std::mt19937 &random) {
   auto below = [&](int limit) { return static_cast<int>(random() % limit); };
   Problem problem;
-  int nodes = 3 + below(5);
+  int nodes = 4 + below(5);
   for (int v = 0; v < nodes; ++v) {
     Node node;
     node.cost = below(8);
     node.workspaceBytes = below(4) ? 0 : below(6);
     node.canRepeat = below(6) != 0;
     int known = static_cast<int>(problem.tensors.size());
+    // A backward half that reads the forward half from its end, and some random reads.
     for (int t = 0; t < known; ++t)
-      // Recent tensors are read more often, as in real graphs.
-      if (t >= known - 2 ? below(2) : !below(known - t + 1))
+      if (bool isPartner = t == v - 1 || (v >= nodes / 2 && t == nodes - 1 - v); below(10) < (isPartner ? 8 : 1))
         node.reads.push_back(t);
     for (int i = 1 + !below(4); i > 0; --i) {
       node.writes.push_back(static_cast<int>(problem.tensors.size()));
