@@ -361,6 +361,7 @@ def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
     Option<"policy", "policy", "std::string", "\"auto\"",
            "auto: fits the budget for the least time; none; every-N, N operators; sqrt; selective: cheap operators "
            "only; or GLOB,...: names of operators and values that are kept">,
+    Option<"solveTime", "solve-time", "double", "0", "Seconds for auto; 0: a fixed effort, with one result everywhere">,
   ];
   let statistics = [Statistic<"numRepeated", "repeated", "Operators that run again">];
 }

@@ -50,6 +50,7 @@ void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
   InsertRecomputationOptions recomputation;
   recomputation.budget = o.memoryBudget;
   recomputation.policy = o.checkpoint.empty() ? "auto" : o.checkpoint;
+  recomputation.solveTime = o.solveTime;
   passes.addPass(createInsertRecomputation(recomputation, o.measureMemory));
 }
 

@@ -3,40 +3,46 @@
 
 namespace recast::remat {
 
-std::vector<Schedule> candidates(const Problem &problem, const Roles &roles) {
-  std::vector<std::pair<Usage, Schedule>> found;
-  auto add = [&](Schedule schedule) { found.emplace_back(usage(problem, schedule), std::move(schedule)); };
+namespace {
+
+/// Budgets that are tried, from the plain peak down to the least: more than placement can tell apart on small graphs.
+constexpr int kBudgets = 40;
+
+} // namespace
+
+std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, const SolverOptions &options) {
+  std::vector<Candidate> found;
+  auto add = [&](Schedule schedule) {
+    Usage use = usage(problem, schedule);
+    found.push_back({std::move(schedule), use});
+  };
+  SolverOptions part = options;
+  // Neighbours start from each other: each needs a fraction of what a budget by itself would.
+  double nodes = static_cast<double>(problem.nodes.size()) + 1;
+  part.moves = options.moves ? std::max<uint64_t>(1, options.moves / (kBudgets + 1))
+                             : static_cast<uint64_t>(std::clamp(5e6 / nodes, 2e3, 5e4));
+  part.seconds = options.seconds / (kBudgets + 1);
+  Solution least = leastPeak(problem, part);
+  Usage plain = usage(problem, plainSchedule(problem));
+  std::vector<int64_t> budgets;
+  for (int i = 0; i < kBudgets; ++i)
+    budgets.push_back(least.usage.peakBytes + (plain.peakBytes - least.usage.peakBytes) / kBudgets * i);
+  for (Solution &solution : curve(problem, budgets, part))
+    found.push_back({std::move(solution.schedule), solution.usage});
+  found.push_back({std::move(least.schedule), least.usage});
   add(sqrtSegments(problem, roles));
   add(selective(problem, roles));
-  auto nodes = static_cast<int>(problem.nodes.size());
-  for (int count = 1; count < nodes; count += std::max(1, count / 4))
-    add(everyN(problem, roles, count));
-  std::sort(found.begin(), found.end(), [](const auto &a, const auto &b) {
-    return std::pair(a.first.cost, a.first.peakBytes) < std::pair(b.first.cost, b.first.peakBytes);
+  std::sort(found.begin(), found.end(), [](const Candidate &a, const Candidate &b) {
+    return std::pair(a.usage.cost, a.usage.peakBytes) < std::pair(b.usage.cost, b.usage.peakBytes);
   });
-  std::vector<Schedule> result;
-  int64_t peak = usage(problem, plainSchedule(problem)).peakBytes;
-  for (auto &[use, schedule] : found)
-    if (use.peakBytes < peak) {
-      peak = use.peakBytes;
-      result.push_back(std::move(schedule));
+  std::vector<Candidate> result;
+  int64_t peak = plain.peakBytes;
+  for (Candidate &candidate : found)
+    if (candidate.usage.peakBytes < peak) {
+      peak = candidate.usage.peakBytes;
+      result.push_back(std::move(candidate));
     }
   return result;
-}
-
-std::pair<int, int64_t> largestNode(const Problem &problem) {
-  std::pair<int, int64_t> largest{0, -1};
-  for (int v = 0; v < static_cast<int>(problem.nodes.size()); ++v) {
-    const Node &node = problem.nodes[v];
-    int64_t bytes = node.workspaceBytes;
-    for (const std::vector<int> *tensors : {&node.reads, &node.writes})
-      for (int t : *tensors)
-        if (std::find(node.overwrites.begin(), node.overwrites.end(), t) == node.overwrites.end())
-          bytes += problem.tensors[t].bytes;
-    if (bytes > largest.second)
-      largest = {v, bytes};
-  }
-  return largest;
 }
 
 } // namespace recast::remat

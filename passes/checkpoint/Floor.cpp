@@ -57,7 +57,7 @@ public:
     std::priority_queue<State, std::vector<State>, decltype(isLater)> queue(isLater);
     if (live.empty())
       return known;
-    std::set<Set> seen = {live};
+    std::set<Set> done;
     int64_t least = INT64_MAX; ///< Of the ways that end.
     queue.push({known, std::move(live)});
     while (!queue.empty() && queue.top().peak < least) {
@@ -66,6 +66,8 @@ public:
         return state.peak;
       --effort;
       queue.pop();
+      if (!done.insert(state.live).second)
+        continue;
       for (int last : state.live) {
         const Node &node = P.nodes[Writer[last]];
         int64_t peak = std::max(state.peak, need(node, state.live));
@@ -77,7 +79,7 @@ public:
           insert(before, t);
         if (before.empty())
           least = std::min(least, peak);
-        else if (seen.insert(before).second)
+        else if (peak < least && !done.count(before))
           queue.push({peak, std::move(before)});
       }
     }

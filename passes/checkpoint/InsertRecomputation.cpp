@@ -25,7 +25,8 @@ double percent(int64_t part, int64_t whole) {
 
 class Recomputation {
 public:
-  Recomputation(ModuleOp module, const MeasureMemory &measure) : module(module), measure(measure) {}
+  Recomputation(ModuleOp module, const MeasureMemory &measure, const remat::SolverOptions &effort)
+      : module(module), measure(measure), effort(effort) {}
 
   /// `text` is the policy as it was asked for.
   LogicalResult run(const Policy &policy, StringRef text, const Budget &budget);
@@ -46,6 +47,7 @@ private:
 
   ModuleOp module;
   const MeasureMemory &measure;
+  remat::SolverOptions effort;
   MemoryFacts facts; ///< Of the module as it came.
   Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
   GraphProblem graph;
@@ -166,9 +168,12 @@ LogicalResult Recomputation::refuse(int64_t most, int64_t least, const Twine &ho
   auto error = mainBlock().emitError() << "--memory-budget: an arena of " << formatBytes(most) << " (" << most
                                        << " bytes) cannot be reached; " << how << " " << formatBytes(least) << " ("
                                        << least << " bytes)";
-  auto [node, bytes] = remat::largestNode(graph.problem);
-  error << ". The operator that needs most at once is node " << Node(graph.ops[node]).describe() << ": "
-        << formatBytes(bytes) << " of inputs, outputs and workspace";
+  remat::Floor floor = remat::floorBound(graph.problem);
+  error << ". No schedule needs less than " << formatBytes(floor.bytes);
+  if (floor.node < static_cast<int>(graph.ops.size()))
+    error << " when node " << Node(graph.ops[floor.node]).describe() << " runs";
+  else
+    error << " for the results";
   return error << ". Raise the budget, or lower the batch size (--accumulate splits a batch into micro-batches)";
 }
 
@@ -200,13 +205,13 @@ LogicalResult Recomputation::fit(int64_t most) {
     take(std::move(plain), remat::plainSchedule(graph.problem), "auto");
     return success();
   }
-  std::vector<Schedule> candidates = remat::candidates(graph.problem, graph.roles);
+  std::vector<remat::Candidate> candidates = remat::candidates(graph.problem, graph.roles, effort);
   size_t low = 0, high = candidates.size();
   int64_t least = plain.facts.arenaBytes;
   Measured best;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    FailureOr<Measured> trial = tryOut(candidates[middle]);
+    FailureOr<Measured> trial = tryOut(candidates[middle].schedule);
     if (failed(trial))
       return failure();
     least = std::min(least, trial->facts.arenaBytes);
@@ -219,25 +224,25 @@ LogicalResult Recomputation::fit(int64_t most) {
   }
   if (!best.module)
     return refuse(most, least, "the least that was found is");
-  take(std::move(best), candidates[high], "auto");
+  take(std::move(best), candidates[high].schedule, "auto");
   return success();
 }
 
 LogicalResult Recomputation::minimise() {
-  std::vector<Schedule> candidates = remat::candidates(graph.problem, graph.roles);
+  std::vector<remat::Candidate> candidates = remat::candidates(graph.problem, graph.roles, effort);
   Schedule chosen = remat::plainSchedule(graph.problem);
   Measured best = std::move(plain);
   plain.facts = best.facts;
   // Placement may cost the smallest ones more than those before.
   constexpr size_t kTried = 4;
   for (size_t i = candidates.size() - std::min(kTried, candidates.size()); i < candidates.size(); ++i) {
-    FailureOr<Measured> trial = tryOut(candidates[i]);
+    FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();
     if (trial->facts.arenaBytes >= best.facts.arenaBytes)
       continue;
     best = std::move(*trial);
-    chosen = candidates[i];
+    chosen = candidates[i].schedule;
   }
   take(std::move(best), chosen, "auto");
   return success();
@@ -273,7 +278,7 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
       getOperation().emitError() << "the policy auto needs a budget";
       return signalPassFailure();
     }
-    Recomputation recomputation(getOperation(), measure);
+    Recomputation recomputation(getOperation(), measure, {.moves = 0, .seconds = solveTime});
     if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
       return signalPassFailure();
     numRepeated += recomputation.numRepeated;

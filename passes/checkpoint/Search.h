@@ -1,5 +1,6 @@
 // Local search for runs to repeat, on a timeline.
 #pragma once
+#include "passes/checkpoint/Random.h"
 #include "passes/checkpoint/Timeline.h"
 #include <chrono>
 #include <cstdint>
@@ -7,23 +8,6 @@
 #include <vector>
 
 namespace recast::remat {
-
-/// Own generator (xorshift64*): the same numbers on every machine.
-class Random {
-public:
-  explicit Random(uint64_t seed) : State(seed * 2 + 0x9E3779B97F4A7C15ull) {}
-  uint64_t next() {
-    State ^= State >> 12;
-    State ^= State << 25;
-    State ^= State >> 27;
-    return State * 0x2545F4914F6CDD1Dull;
-  }
-  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  int below(int bound) { return static_cast<int>(next() % static_cast<uint64_t>(bound)); }
-
-private:
-  uint64_t State;
-};
 
 /// When a search stops. A move is about one look at a run: the same number on every machine.
 struct Effort {

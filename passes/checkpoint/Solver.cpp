@@ -18,7 +18,7 @@ public:
   Solver(const Problem &problem, int64_t budgetBytes, const SolverOptions &options)
       : P(problem), Budget(budgetBytes), Options(options), Seed(options.seed) {
     double nodes = static_cast<double>(problem.nodes.size()) + 1;
-    Moves = options.moves ? options.moves : static_cast<uint64_t>(std::clamp(2e9 / nodes, 1e5, 5e6));
+    Moves = options.moves ? options.moves : static_cast<uint64_t>(std::clamp(4e9 / nodes, 1e5, 1e7));
   }
 
   Solution solve(const Schedule *start) {
@@ -71,10 +71,8 @@ private:
       int64_t above = Best.usage.peakBytes - Budget;
       int64_t budget =
           Best.usage.peakBytes - std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(above)));
-      int64_t before = Best.usage.peakBytes;
       search(Schedule(Best.schedule), budget, 1.0 / kSteps, true);
       step = std::clamp(Best.usage.peakBytes <= budget ? 1.5 * step : 0.5 * step, 0.01, 1.0);
-      (void)before;
     }
   }
 

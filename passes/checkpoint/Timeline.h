@@ -34,7 +34,8 @@ public:
   int atOrAfter(Place place) const;
   /// Changes whenever the id comes to name another run; 0: names none.
   uint32_t stamp(int run) const { return Runs[run].stamp; }
-  bool isFirst(int run) const { return Firsts[Runs[run].node] == run; }
+  int firstOf(int node) const { return Firsts[node]; }
+  bool isFirst(int run) const { return firstOf(Runs[run].node) == run; }
 
   int64_t cost() const { return Cost; }
   int64_t memory(int run) const {

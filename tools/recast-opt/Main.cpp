@@ -96,6 +96,10 @@ Flag<std::string> checkpoint("checkpoint",
                              "What the backward computes again: auto (fits --memory-budget), none, every-N, "
                              "sqrt, selective, or all but what globs keep",
                              "", cl::value_desc("POLICY|GLOB,..."));
+Flag<double> solveTime("solve-time",
+                       "Seconds to look for what to compute again (default: a fixed effort, which gives the "
+                       "same result on every machine)",
+                       0);
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<std::string> calibrateTo("calibrate",
@@ -183,12 +187,16 @@ std::string readUpdate(PipelineOptions &o) {
   return "";
 }
 
+// What is computed again, and for which budget.
 std::string readRecomputation(PipelineOptions &o) {
   o.memoryBudget = memoryBudget;
   o.checkpoint = checkpoint;
   if (auto budget = checkpoint::parseBudget(memoryBudget);
       !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
     return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
+  o.solveTime = solveTime;
+  if (solveTime.getNumOccurrences() && !(solveTime > 0 && std::isfinite(solveTime)))
+    return "--solve-time: a number of seconds above 0 is needed";
   if (!checkpoint.getNumOccurrences())
     return "";
   auto policy = checkpoint::parsePolicy(checkpoint);
