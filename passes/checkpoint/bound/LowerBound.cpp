@@ -91,7 +91,7 @@ public:
 
   /// The event at which a point of the relaxation seems to break the budget most; -1: none.
   int worstEvent(const Relaxation &relaxation, const std::vector<double> &point) const {
-    auto [bytes, others] = relaxation.estimate(point);
+    auto bytes = relaxation.estimatedBytes(point);
     for (int event : relaxation.events())
       if (event < static_cast<int>(bytes.size()))
         bytes[event] = 0;
