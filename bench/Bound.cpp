@@ -53,10 +53,11 @@ remat::Problem readBenchmark(std::istream &in) {
     return static_cast<int>(most);
   };
   remat::Problem problem;
+  int byteDigits = digits(bytes), costDigits = digits(costs);
   for (size_t v = 0; v < nodes; ++v) {
-    problem.tensors.push_back({.bytes = scaled(bytes[v], digits(bytes))});
+    problem.tensors.push_back({.bytes = scaled(bytes[v], byteDigits)});
     auto &node = problem.nodes.emplace_back();
-    node.cost = scaled(costs[v], digits(costs));
+    node.cost = scaled(costs[v], costDigits);
     node.writes = {static_cast<int>(v)};
   }
   for (size_t e = 0; e < edges; ++e) {
