@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -18,6 +19,7 @@ const char *kUsage =
     "Bounds from below what any schedule of the graph costs beyond the plain one, within PERCENT of the plain peak\n"
     "('floor' instead of PERCENT: bounds the least peak). GRAPH is a benchmark's text file, or a problem that\n"
     "--problem wrote. EXTRA is the cost beyond the plain one of a known schedule, in percent of the plain cost.\n"
+    "--effort limits work in the same way on every machine, --seconds by the clock instead.\n"
     "Prints the budget in bytes, the bound, the bound in percent of the plain cost, and seconds.\n"
     "Example: recast-bound rl100.txt 80 --known=2.3 --problem=rl100.problem --certificate=rl100.proof\n";
 
@@ -51,10 +53,11 @@ remat::Problem readBenchmark(std::istream &in) {
     return static_cast<int>(most);
   };
   remat::Problem problem;
+  int byteDigits = digits(bytes), costDigits = digits(costs);
   for (size_t v = 0; v < nodes; ++v) {
-    problem.tensors.push_back({.bytes = scaled(bytes[v], digits(bytes))});
+    problem.tensors.push_back({.bytes = scaled(bytes[v], byteDigits)});
     auto &node = problem.nodes.emplace_back();
-    node.cost = scaled(costs[v], digits(costs));
+    node.cost = scaled(costs[v], costDigits);
     node.writes = {static_cast<int>(v)};
   }
   for (size_t e = 0; e < edges; ++e) {
@@ -142,7 +145,7 @@ int run(const std::string &graph, const std::string &percent, const std::vector<
     else if (name == "--effort")
       options.effort = std::stoll(value);
     else if (name == "--seconds")
-      options.seconds = std::stod(value);
+      options.seconds = std::stod(value), options.effort = std::numeric_limits<int64_t>::max();
     else if (name == "--certificate")
       certificate = value;
     else {

@@ -26,6 +26,7 @@ struct Problem {
   std::vector<int64_t> bytes;
   std::vector<char> isKept;
   std::vector<int> writers;
+  std::vector<std::vector<int>> readers; // By tensor, ascending.
 };
 struct Row {
   Wide rhs = 0;
@@ -66,6 +67,7 @@ Problem readProblem(std::istream &in) {
   p.bytes.resize(next<int>(in));
   p.isKept.resize(p.bytes.size());
   p.writers.assign(p.bytes.size(), -1);
+  p.readers.resize(p.bytes.size());
   int tensors = static_cast<int>(p.bytes.size());
   int64_t bytes = 0, cost = 0;
   auto addUp = [](int64_t &sum, int64_t item, int64_t most) {
@@ -85,8 +87,10 @@ Problem readProblem(std::istream &in) {
     node.overwrites = nextList(in, tensors);
     addUp(cost, node.cost, kMostCost);
     addUp(bytes, node.workspace, kMostBytes);
-    for (int t : node.reads)
+    for (int t : node.reads) {
       require(p.writers[t] >= 0, "a tensor is read before it is written");
+      p.readers[t].push_back(static_cast<int>(v));
+    }
     for (int t : node.writes)
       require(std::exchange(p.writers[t], static_cast<int>(v)) < 0, "a tensor has two writers");
   }
@@ -220,8 +224,8 @@ private:
       add(row, held(index, to), -1);
     } else { // 'N': a first run of the span reads it, or it is kept.
       bool isRead = event == nodes() && p.isKept[index];
-      for (int v = before + 1; v <= event && v < nodes(); ++v)
-        isRead |= has(p.nodes[v].reads, index);
+      auto reader = std::ranges::upper_bound(p.readers[index], before);
+      isRead |= reader != p.readers[index].end() && *reader <= event;
       if (!isRead)
         return;
       row.rhs = 1;

@@ -91,7 +91,7 @@ public:
 
   /// The event at which a point of the relaxation seems to break the budget most; -1: none.
   int worstEvent(const Relaxation &relaxation, const std::vector<double> &point) const {
-    auto [bytes, others] = relaxation.estimate(point);
+    auto bytes = relaxation.estimatedBytes(point);
     for (int event : relaxation.events())
       if (event < static_cast<int>(bytes.size()))
         bytes[event] = 0;
@@ -187,6 +187,7 @@ private:
 
 /// Graphs with more nodes get what dualAscent proves.
 constexpr size_t kLargestForLp = 4000;
+constexpr int kCutRounds = 30;
 constexpr int kAscents = 6; ///< Events that it is tried for.
 
 /// Raises `bound` to what dualAscent proves for one event.
@@ -240,11 +241,9 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   while (!work.isDone() && !isLast) {
     Relaxation relaxation(problem, budgetBytes, events, spansOf(events.size()));
     Prover prover(problem, relaxation, target, true);
-    Work part = work.part(0.7);
-    prover.solveRoot(part);
-    prover.addCuts(part, 30);
-    prover.branch(part);
-    work.spend(part.usedUnits());
+    prover.solveRoot(work);
+    prover.addCuts(work, kCutRounds);
+    prover.branch(work);
     if (prover.bound() > bound.extraCost) {
       bound.extraCost = prover.bound();
       bound.certificate = prover.certificate(budgetBytes);
@@ -262,6 +261,7 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
         }
       }
     } else if (int worst = search.worstEvent(relaxation, prover.point()); worst >= 0) {
+      // A point of whole columns that costs as much as the bound: only another event can raise it.
       events.insert(std::ranges::lower_bound(events, worst), worst);
     } else {
       isLast = true;

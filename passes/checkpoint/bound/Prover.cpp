@@ -217,13 +217,13 @@ bool Prover::solveOnce(Case &it, Work &work) {
   loadRows();
   setBox(it.box);
   setBasis(it.basis);
-  if (double seconds = work.secondsLeft(); seconds > 0)
-    lp->setMaximumSeconds(seconds);
-  // As many iterations as the work allows.
-  int64_t perIteration = static_cast<int64_t>(rows.size()) + 1;
-  lp->setMaximumIterations(static_cast<int>(std::clamp<int64_t>(work.left() / perIteration, 100, 10'000'000)));
-  lp->dual();
-  work.spend((lp->numberIterations() + 10) * perIteration);
+  // In slices, so that wall-clock time is looked at; a dual simplex that stops early proves what it has.
+  constexpr int kSlice = 1000;
+  do {
+    lp->setMaximumIterations(kSlice);
+    lp->dual();
+    work.spend((lp->numberIterations() + 10) * static_cast<int64_t>(rows.size()));
+  } while (lp->status() == 3 && !work.isDone());
   it.duals.assign(lp->dualRowSolution(), lp->dualRowSolution() + rows.size());
   it.point.assign(lp->primalColumnSolution(), lp->primalColumnSolution() + it.box.size());
   it.basis.assign(lp->statusArray(), lp->statusArray() + it.box.size() + rows.size());

@@ -36,6 +36,7 @@ public:
   void takeRoot(const std::vector<double> &multipliers);
   /// Adds rows that the root's point breaks, as long as they help.
   void addCuts(Work &work, int rounds);
+  /// Until the work is done, everything is closed, or the least case's point is whole.
   void branch(Work &work);
 
   /// Proven so far, not rounded: every schedule costs that much more.

@@ -181,10 +181,10 @@ void Relaxation::addSpanRows(int s) {
   }
 }
 
-Relaxation::Estimate Relaxation::estimate(const std::vector<double> &point) const {
+std::vector<double> Relaxation::estimatedBytes(const std::vector<double> &point) const {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
   auto at = [&](int column) { return column == kOne ? 1 : column == kNone ? 0 : point[column]; };
-  Estimate result{std::vector<double>(nodes), std::vector<double>(nodes)};
+  std::vector<double> result(nodes);
   constexpr double kRuns = 0.1; // Of a column: less is no run.
   std::vector<double> change(nodes + 2);
   auto hold = [&](int from, int to, double bytes) {
@@ -204,7 +204,6 @@ Relaxation::Estimate Relaxation::estimate(const std::vector<double> &point) cons
     for (int v = end; v > before; --v)
       for (int t : problem.nodes[v].reads)
         want(t, v);
-    std::vector<std::pair<int, int>> others; // Where, node.
     for (int v = std::min(before, nodes - 1); v >= 0; --v) {
       auto &node = problem.nodes[v];
       double runs = at(repeatColumns[g][v]);
@@ -216,7 +215,6 @@ Relaxation::Estimate Relaxation::estimate(const std::vector<double> &point) cons
       }
       if (runs <= kRuns || first == nodes)
         continue;
-      others.push_back({first, v});
       for (int t : node.reads)
         want(t, first);
     }
@@ -245,16 +243,10 @@ Relaxation::Estimate Relaxation::estimate(const std::vector<double> &point) cons
     std::partial_sum(change.begin(), change.end(), change.begin());
     for (int v = before + 1; v <= end; ++v) {
       auto &node = problem.nodes[v];
-      result.firstRuns[v] = change[v] + static_cast<double>(node.workspaceBytes);
+      result[v] = change[v] + static_cast<double>(node.workspaceBytes);
       for (int t : node.overwrites)
         if (lastWanted[t] == v)
-          result.firstRuns[v] -= (1 - at(heldColumns[g][t])) * static_cast<double>(problem.tensors[t].bytes);
-    }
-    for (auto &[where, v] : others) {
-      double bytes = change[where] + static_cast<double>(problem.nodes[v].workspaceBytes);
-      for (int t : problem.nodes[where].writes)
-        bytes -= static_cast<double>(problem.tensors[t].bytes);
-      result.others[where] = std::max(result.others[where], bytes);
+          result[v] -= (1 - at(heldColumns[g][t])) * static_cast<double>(problem.tensors[t].bytes);
     }
   }
   return result;

@@ -54,12 +54,9 @@ public:
   const std::vector<Span> &spans() const { return spanList; }
   int gaps() const { return static_cast<int>(eventList.size()); }
   /// An estimate, and no bound: what first runs need when the columns are `point`, other runs come just before what
-  /// reads them first, and what they write is held from there to its last reader in the gap.
-  struct Estimate {
-    std::vector<double> firstRuns; ///< Bytes, by node.
-    std::vector<double> others;    ///< Bytes of the largest other run just before that node's first run.
-  };
-  Estimate estimate(const std::vector<double> &point) const;
+  /// reads them first, and what they write is held from there to its last reader in the gap. By node, bytes at its
+  /// first run.
+  std::vector<double> estimatedBytes(const std::vector<double> &point) const;
   /// The column's number, kNone where there is none (then it is 0), kOne where it is known to be 1.
   int held(int tensor, int gap) const { return heldColumns[gap][tensor]; }
   int repeated(int node, int span) const { return repeatColumns[span][node]; }
