@@ -42,7 +42,7 @@ public:
   }
 
   /// The least peak with which `live` is reached from nothing, at least `known`; a lower bound of it when `effort`
-  /// ends, which is lowered by the sets that were looked at.
+  /// ends, which is lowered by the sizes of the sets that were looked at.
   int64_t bound(Set live, int64_t known, uint64_t &effort) const {
     struct State {
       int64_t peak;
@@ -64,7 +64,7 @@ public:
       State state = queue.top();
       if (effort == 0)
         return state.peak;
-      --effort;
+      effort -= std::min<uint64_t>(effort, state.live.size());
       queue.pop();
       if (!done.insert(state.live).second)
         continue;

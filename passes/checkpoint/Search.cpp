@@ -11,7 +11,7 @@ namespace {
 constexpr int kVisits = 100; ///< Nodes that one plan looks at.
 constexpr double kReach = 5; ///< Plans may cost that many times the rate last paid, at first.
 constexpr double kMostReach = 1e6;
-constexpr double kNoise = 1.2;
+constexpr double kNoise = 2.5;
 constexpr double kFirstHeat = 0.01, kCooling = 1e-3; ///< Of the extra cost; and by how much it falls to the end.
 constexpr int kRuinRuns = 8;                         ///< Runs to take out at most, and this share of all repeats more.
 constexpr double kRuinShare = 0.2;
@@ -23,7 +23,7 @@ constexpr auto isWorse = [](const auto &a, const auto &b) { return a.score > b.s
 
 Search::Search(const Problem &problem, const Schedule &start, int64_t budgetBytes, uint64_t seed)
     : P(problem), Line(problem, start), Budget(budgetBytes), Rng(seed), Writer(problem.tensors.size(), -1),
-      Wanted(problem.nodes.size(), 0), Kept(problem.tensors.size(), 0) {
+      Wanted(problem.nodes.size(), 0), Kept(problem.tensors.size(), 0), LastRead(problem.tensors.size(), -1) {
   int64_t cost = 0;
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
     cost += problem.nodes[n].cost;
@@ -148,13 +148,20 @@ bool Search::evaluateAt(int tensor, Timeline::Place from, int next, Plan &plan) 
   plan.kept.clear();
   if (!collect(producer, next, plan, relief * Rate * Reach))
     return false;
-  // The runs themselves: what they write and what is kept for them, on top of what is live there.
+  // The runs themselves: what they write and what is kept for them, on top of what is live there, until the last of
+  // them that reads it.
   int64_t live = Line.liveBefore(next) - P.tensors[tensor].bytes + plan.keptBytes;
   std::sort(plan.nodes.begin(), plan.nodes.end());
+  for (int n : plan.nodes)
+    for (int t : Line.readsOf(n))
+      LastRead[t] = n;
   for (int n : plan.nodes) {
     for (int t : P.nodes[n].writes)
       live += P.tensors[t].bytes;
     relief -= static_cast<double>(std::max<int64_t>(0, live + P.nodes[n].workspaceBytes - Budget));
+    for (int t : Line.readsOf(n))
+      if (LastRead[t] == n && (Wanted[Writer[t]] == Epoch || Kept[t] == Epoch))
+        live -= P.tensors[t].bytes;
   }
   relief -= plan.burden;
   if (relief <= 0)
@@ -288,7 +295,7 @@ void Search::improve(const Effort &effort, bool stopWhenFits) {
     double heat = kFirstHeat * static_cast<double>(current.cost - plain) * std::pow(kCooling, part);
     Log.clear();
     ruin();
-    repair(kNoise * Rng.unit());
+    repair(kNoise * Rng.unit() * Rng.unit()); // Little mostly, at times much.
     if (Line.peak() <= Budget)
       prune();
     ++Moves; // So that it ends where there is nothing to do.

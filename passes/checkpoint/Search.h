@@ -85,6 +85,7 @@ private:
   double Reach = 1; ///< How many times that rate a plan may cost.
   std::vector<int> Writer;
   std::vector<uint32_t> Wanted, Kept; ///< Epoch in which a node is to run, a tensor to stay.
+  std::vector<int> LastRead;          ///< In the plan that is looked at.
   uint32_t Epoch = 0;
   int Visits = 0;
   std::vector<Candidate> Heap;

@@ -39,7 +39,8 @@ struct Floor {
 };
 
 /// A proven lower bound of every schedule's peak: what a node's run needs, and what must have been live when the last
-/// of its inputs was made, and so on backwards, as far as `effort` sets of tensors allow.
+/// of its inputs was made, and so on backwards, as far as `effort` allows: the
+/// sizes of the sets that are looked at, together.
 Floor floorBound(const Problem &problem, uint64_t effort = 200'000);
 
 } // namespace recast::remat
