@@ -4,11 +4,13 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <limits>
 #include <numeric>
 #include <sstream>
+#include <stdexcept>
 
 using namespace recast;
 
@@ -30,18 +32,28 @@ int64_t scaled(const std::string &text, int digits) {
   if (static_cast<int>(rest.size()) > digits)
     throw std::runtime_error("'" + text + "' has too many digits");
   rest.resize(digits, '0');
-  size_t used = 0;
   std::string all = whole + rest;
-  int64_t number = std::stoll(all, &used);
-  if (used != all.size() || number < 0)
-    throw std::runtime_error("'" + text + "' is no number of at least zero");
+  int64_t number = 0;
+  auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
+  if (error != std::errc() || end != all.data() + all.size() || number < 0)
+    throw std::runtime_error("'" + text + "' is no number of at least zero that fits 64 bits");
+  return number;
+}
+
+/// A number of at least zero from the command line.
+double parsed(const std::string &name, const std::string &text) {
+  char *end = nullptr;
+  double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != 0 || !(number >= 0) || number > 1e18)
+    throw std::invalid_argument(name + " is '" + text + "'; give a number of at least zero");
   return number;
 }
 
 /// The benchmark's format: 'n m', n lines 'bytes cost', m lines 'u v'. Numbers with decimals are scaled to integers.
 remat::Problem readBenchmark(std::istream &in) {
   size_t nodes = 0, edges = 0;
-  in >> nodes >> edges;
+  if (!(in >> nodes >> edges))
+    throw std::runtime_error("does not begin with the numbers of nodes and edges; give a graph of the benchmarks");
   std::vector<std::string> bytes(nodes), costs(nodes);
   for (size_t v = 0; v < nodes && in; ++v)
     in >> bytes[v] >> costs[v];
@@ -141,11 +153,11 @@ int run(const std::string &graph, const std::string &percent, const std::vector<
   for (auto &flag : flags) {
     std::string name = flag.substr(0, flag.find('=')), value = flag.substr(flag.find('=') + 1);
     if (name == "--known")
-      options.knownCost = static_cast<int64_t>(std::llround(std::stod(value) / percentOfCost));
+      options.knownCost = static_cast<int64_t>(std::llround(parsed(name, value) / percentOfCost));
     else if (name == "--effort")
-      options.effort = std::stoll(value);
+      options.effort = static_cast<int64_t>(parsed(name, value));
     else if (name == "--seconds")
-      options.seconds = std::stod(value), options.effort = std::numeric_limits<int64_t>::max();
+      options.seconds = parsed(name, value), options.effort = std::numeric_limits<int64_t>::max();
     else if (name == "--certificate")
       certificate = value;
     else {
@@ -164,7 +176,8 @@ int run(const std::string &graph, const std::string &percent, const std::vector<
               << "the plain peak, " << seconds() << " s\n";
     proof = std::move(floor.certificate);
   } else {
-    auto budget = static_cast<int64_t>(static_cast<double>(remat::plainPeakBytes(problem)) * std::stod(percent) / 100);
+    auto budget =
+        static_cast<int64_t>(static_cast<double>(remat::plainPeakBytes(problem)) * parsed("PERCENT", percent) / 100);
     remat::Bound bound = remat::lowerBound(problem, budget, options);
     std::cout << budget << ' ';
     if (bound.isUnreachable)
@@ -200,6 +213,9 @@ int main(int argc, char **argv) {
   }
   try {
     return run(positional[0], positional[1], flags);
+  } catch (const std::invalid_argument &error) {
+    std::cerr << "recast-bound: " << error.what() << "\n";
+    return 2;
   } catch (const std::exception &error) {
     std::cerr << positional[0] << ": " << error.what() << "\n";
     return 1;

@@ -231,7 +231,8 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
     return bound;
   Work work(options.effort, options.seconds);
   for (int event : search.peaks(kAscents))
-    ascend(problem, event, target, work, bound);
+    if (event < static_cast<int>(problem.nodes.size()))
+      ascend(problem, event, target, work, bound);
   if (problem.nodes.size() > kLargestForLp)
     return bound;
   Work searchWork = work.part(0.4);

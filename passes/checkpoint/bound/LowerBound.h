@@ -54,8 +54,8 @@ struct BoundOptions {
 };
 
 struct Bound {
-  int64_t extraCost = 0;
-  bool isUnreachable = false;
+  int64_t extraCost = 0;      ///< Of no meaning where the budget is unreachable.
+  bool isUnreachable = false; ///< Proven: no schedule is within the budget.
   Certificate certificate;
 };
 
