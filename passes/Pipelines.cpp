@@ -51,6 +51,7 @@ void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
   recomputation.budget = o.memoryBudget;
   recomputation.policy = o.checkpoint.empty() ? "auto" : o.checkpoint;
   recomputation.solveTime = o.solveTime;
+  recomputation.costProfile = o.costProfile;
   passes.addPass(createInsertRecomputation(recomputation, o.measureMemory));
 }
 

@@ -62,7 +62,8 @@ bool isInnerProduct(Operation *op, const llvm::DenseSet<Value> &batch) {
 
 class Builder {
 public:
-  Builder(const TrainingBlock &training, const MemoryFacts &facts) : training(training), facts(facts) {
+  Builder(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile)
+      : training(training), facts(facts), profile(profile) {
     result.block = training.block;
   }
 
@@ -76,6 +77,7 @@ private:
 
   const TrainingBlock &training;
   const MemoryFacts &facts;
+  const cost::Profile *profile;
   GraphProblem result;
   llvm::DenseMap<Operation *, int> nodeOf;
 };
@@ -103,7 +105,6 @@ void Builder::addNode(Operation *op) {
     if (tensor == result.tensorOf.end() || !seen.insert(tensor->second).second)
       return;
     node.reads.push_back(tensor->second);
-    node.cost += result.problem.tensors[tensor->second].bytes;
     if (own.overwrites.contains(nameOf(operand.get())))
       node.overwrites.push_back(tensor->second);
   });
@@ -116,9 +117,13 @@ void Builder::addNode(Operation *op) {
     result.problem.tensors.push_back({bytes, false});
     result.tensorOf[value] = tensor;
     node.writes.push_back(tensor);
-    node.cost += bytes;
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
+  }
+  result.flops.push_back(0);
+  if (profile) {
+    node.cost = std::max<int64_t>(1, std::llround(cost::timeNs(op, *profile)));
+    result.flops.back() = cost::costOf(op).flops;
   }
   result.problem.nodes.push_back(std::move(node));
 }
@@ -177,8 +182,8 @@ GraphProblem Builder::run() {
 
 } // namespace
 
-GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts) {
-  return Builder(training, facts).run();
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile) {
+  return Builder(training, facts, profile).run();
 }
 
 bool GraphProblem::isKnown(Value value) const { return isAbsent(value) || known.contains(value) || constantOf(value); }

@@ -25,8 +25,9 @@ double percent(int64_t part, int64_t whole) {
 
 class Recomputation {
 public:
-  Recomputation(ModuleOp module, const MeasureMemory &measure, const remat::SolverOptions &effort)
-      : module(module), measure(measure), effort(effort) {}
+  Recomputation(ModuleOp module, const MeasureMemory &measure, const cost::Profile &profile,
+                const remat::SolverOptions &effort)
+      : module(module), measure(measure), profile(profile), effort(effort) {}
 
   /// `text` is the policy as it was asked for.
   LogicalResult run(const Policy &policy, StringRef text, const Budget &budget);
@@ -47,6 +48,7 @@ private:
 
   ModuleOp module;
   const MeasureMemory &measure;
+  const cost::Profile &profile;
   remat::SolverOptions effort;
   MemoryFacts facts; ///< Of the module as it came.
   Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
@@ -66,7 +68,7 @@ LogicalResult Recomputation::analyse() {
   plain = std::move(*ordered);
   if (!plain.module)
     plain.facts = facts;
-  graph = buildProblem(*training, facts);
+  graph = buildProblem(*training, facts, &profile);
   before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
   return success();
 }
@@ -147,15 +149,26 @@ void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how
   numRepeated = static_cast<unsigned>(schedule.runs.size() - graph.ops.size());
   int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
   Usage after = remat::usage(graph.problem, schedule);
-  double moreWork = percent(after.cost - before.cost, before.cost);
-  mainBlock().emitRemark() << "recomputation (" << how << "): the arena is " << formatBytes(arena)
-                           << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str()
-                           << formatBytes(arenaBefore) << "; " << numRepeated << " operators run again, for "
-                           << llvm::formatv("{0:f1} % more work", moreWork).str();
+  double moreTime = percent(after.cost - before.cost, before.cost);
+  int64_t flops = 0, flopsBefore = 0;
+  for (auto [count, once] : llvm::zip(runs, graph.flops)) {
+    flops += count * once;
+    flopsBefore += once;
+  }
+  double moreFlops = percent(flops - flopsBefore, flopsBefore);
+  mainBlock().emitRemark()
+      << "recomputation (" << how << "): the arena is " << formatBytes(arena)
+      << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str() << formatBytes(arenaBefore) << "; "
+      << numRepeated << " operators run again, for "
+      << llvm::formatv("{0:f1} % more arithmetic and {1:f1} % more time", moreFlops, moreTime).str();
   llvm::json::Object report{{"policy", how},
                             {"arena_bytes_without", arenaBefore},
                             {"arena_bytes", arena},
-                            {"more_work_percent", moreWork},
+                            {"more_flops_percent", moreFlops},
+                            {"more_time_percent", moreTime},
+                            {"flops", flops},
+                            {"flops_without", flopsBefore},
+                            {"machine", profile.machine},
                             {"repeated", std::move(repeated)}};
   if (trial.module) {
     graph = GraphProblem();
@@ -224,7 +237,30 @@ LogicalResult Recomputation::fit(int64_t most) {
   }
   if (!best.module)
     return refuse(most, least, "the least that was found is");
-  take(std::move(best), candidates[high].schedule, "auto");
+  // Between the candidate that fits and the next cheaper one, with more effort. The plan's arena is larger than what
+  // is live by what placement loses, which no budget of the problem says beforehand.
+  constexpr int kRefinements = 3;
+  Schedule chosen = candidates[high].schedule;
+  Usage use = candidates[high].usage;
+  int64_t fits = use.peakBytes, above = high ? candidates[high - 1].usage.peakBytes : before.peakBytes;
+  for (int i = 0; i < kRefinements; ++i) {
+    int64_t inner = i ? fits + (above - fits) / 2 : fits;
+    remat::Solution solution = remat::solve(graph.problem, inner, effort, &chosen);
+    if (!solution.fits || solution.usage.cost >= use.cost)
+      continue;
+    FailureOr<Measured> trial = tryOut(solution.schedule);
+    if (failed(trial))
+      return failure();
+    if (trial->facts.arenaBytes > most) {
+      above = inner;
+      continue;
+    }
+    fits = inner;
+    best = std::move(*trial);
+    chosen = std::move(solution.schedule);
+    use = solution.usage;
+  }
+  take(std::move(best), chosen, "auto");
   return success();
 }
 
@@ -278,7 +314,13 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
       getOperation().emitError() << "the policy auto needs a budget";
       return signalPassFailure();
     }
-    Recomputation recomputation(getOperation(), measure, {.moves = 0, .seconds = solveTime});
+    llvm::Expected<cost::Profile> profile =
+        costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
+    if (!profile) {
+      getOperation().emitError() << "--cost-profile=" << llvm::toString(profile.takeError());
+      return signalPassFailure();
+    }
+    Recomputation recomputation(getOperation(), measure, *profile, {.moves = 0, .seconds = solveTime});
     if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
       return signalPassFailure();
     numRepeated += recomputation.numRepeated;
