@@ -28,6 +28,12 @@ void printCost(const llvm::json::Object &facts, llvm::raw_ostream &out);
 /// and ARENA]}: the plan that recast-run would make. An error where a size is open.
 mlir::FailureOr<llvm::json::Object> explainMemory(mlir::ModuleOp module);
 void printMemory(const llvm::json::Object &facts, llvm::raw_ostream &out);
+/// {"machine", "repeated": [{"node", "again", "bytes", "flops", "ns"}], "curve": [{"budget_bytes", "peak_bytes",
+/// "repeated", "more_flops_percent", "more_time_percent"}]}: what runs again in the graph, and what `budgets` smaller
+/// amounts of memory would cost (at least 2). An error where a size is open, or no value is known to be the loss.
+mlir::FailureOr<llvm::json::Object> explainCheckpoints(mlir::ModuleOp module, int budgets,
+                                                       const cost::Profile &profile);
+void printCheckpoints(const llvm::json::Object &facts, llvm::raw_ostream &out);
 /// A page with a picture of the arena over time, of the facts of explainMemory.
 std::string memoryPage(const llvm::json::Object &facts, llvm::StringRef title);
 

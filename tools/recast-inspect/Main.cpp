@@ -25,6 +25,10 @@ cl::opt<bool> casts("casts", cl::desc("Each cast: value, types, bytes, what it i
 cl::opt<bool> costs("cost", cl::desc("Each operator's arithmetic, bytes and estimated time"), cl::cat(category));
 cl::opt<bool> memory("memory", cl::desc("What takes memory in a run, over time, and who holds the peak"),
                      cl::cat(category));
+cl::opt<bool> checkpoints("checkpoints", cl::desc("What runs again, and what less memory would cost"),
+                          cl::cat(category));
+cl::opt<int> budgets("budgets", cl::desc("With --checkpoints: how many amounts of memory are tried"), cl::init(16),
+                     cl::value_desc("N"), cl::cat(category));
 cl::opt<std::string> html("html", cl::desc("With --memory: write a page with a picture of the arena"),
                           cl::value_desc("FILE"), cl::cat(category));
 cl::opt<std::string> costProfile("cost-profile", cl::value_desc("FILE.json"), cl::cat(category),
@@ -83,11 +87,15 @@ int main(int argc, char **argv) {
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   bool explainsPrecision = precision.getNumOccurrences() && nodeName.empty();
-  if (order + trainable + verifyRules + explainsPrecision + casts + costs + memory + !nodeName.empty() > 1)
-    return tools::fail(kTool,
-                       "--order, --trainable, --verify, --precision, --casts, --cost, --memory and --node answer "
-                       "different questions: give one of them",
-                       tools::kUsage);
+  if (order + trainable + verifyRules + explainsPrecision + casts + costs + memory + checkpoints + !nodeName.empty() >
+      1)
+    return tools::fail(
+        kTool,
+        "--order, --trainable, --verify, --precision, --casts, --cost, --memory, --checkpoints and --node "
+        "answer different questions: give one of them",
+        tools::kUsage);
+  if (budgets < 2)
+    return tools::fail(kTool, "--budgets=N: a number from 2 on is needed", tools::kUsage);
   if (!html.empty() && !memory)
     return tools::fail(kTool, "--html=FILE shows what --memory says: give both", tools::kUsage);
   if (!precision.empty() && precision != "f16" && precision != "bf16")
@@ -149,6 +157,10 @@ int main(int argc, char **argv) {
       costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
   if (!profile)
     return tools::fail(kTool, "--cost-profile=" + llvm::toString(profile.takeError()));
+  if (checkpoints) {
+    auto facts = inspect::explainCheckpoints(*module, budgets, *profile);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printCheckpoints);
+  }
   return costs ? write(inspect::explainCost(*module, *profile), inspect::printCost)
                : write(inspect::summarize(*module, *profile), inspect::printSummary);
 }

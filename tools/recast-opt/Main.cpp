@@ -15,9 +15,9 @@
 #include "passes/forms/OrtOptimizer.h"
 #include "passes/step/ParameterGroups.h"
 #include "tools/common/Diagnostics.h"
+#include "tools/common/MeasureMemory.h"
 #include "tools/recast-opt/ApplyState.h"
 #include "tools/recast-opt/Calibrate.h"
-#include "tools/recast-opt/MeasureMemory.h"
 #include "tools/recast-opt/OptimizerFlags.h"
 #include <cmath>
 

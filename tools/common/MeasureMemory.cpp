@@ -1,4 +1,4 @@
-#include "tools/recast-opt/MeasureMemory.h"
+#include "tools/common/MeasureMemory.h"
 #include "ir/onnx/Node.h"
 #include "runtime/compile/Compile.h"
 #include "runtime/compile/Placement.h"

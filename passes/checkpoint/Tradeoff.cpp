@@ -1,0 +1,70 @@
+#include "passes/checkpoint/Tradeoff.h"
+#include "passes/checkpoint/ApplySchedule.h"
+#include "llvm/ADT/StringMap.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::checkpoint {
+
+namespace {
+
+double percentMore(int64_t now, int64_t before) {
+  return before ? 100.0 * static_cast<double>(now - before) / static_cast<double>(before) : 0;
+}
+
+int64_t bytesOf(Operation *op) {
+  int64_t bytes = 0;
+  for (Value result : op->getResults())
+    if (auto type = dyn_cast<RankedTensorType>(result.getType()); type && type.hasStaticShape() && !result.use_empty())
+      bytes += type.getNumElements() * storageBits(type.getElementType()) / 8;
+  return bytes;
+}
+
+} // namespace
+
+FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count, const MeasureMemory &measure,
+                                                     const cost::Profile &profile, const remat::SolverOptions &effort) {
+  auto facts = measureMemory(module, measure);
+  auto training = findTrainingBlock(module);
+  if (failed(facts) || failed(training))
+    return failure();
+  GraphProblem graph = buildProblem(*training, *facts, &profile);
+  remat::Usage plain = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
+  int64_t least = remat::leastPeak(graph.problem, effort).usage.peakBytes;
+  std::vector<int64_t> budgets;
+  for (int i = 0; i < count; ++i)
+    budgets.push_back(least + (plain.peakBytes - least) * i / (count - 1));
+  int64_t flopsBefore = 0;
+  for (int64_t once : graph.flops)
+    flopsBefore += once;
+  std::vector<TradeoffPoint> points;
+  for (auto [budget, solution] : llvm::zip(budgets, remat::curve(graph.problem, budgets, effort))) {
+    int64_t flops = 0;
+    for (int run : solution.schedule.runs)
+      flops += graph.flops[static_cast<size_t>(run)];
+    points.push_back({budget, solution.usage.peakBytes,
+                      static_cast<int>(solution.schedule.runs.size() - graph.ops.size()),
+                      percentMore(flops, flopsBefore), percentMore(solution.usage.cost, plain.cost)});
+  }
+  return points;
+}
+
+std::vector<RepeatedRun> repeatedRuns(ModuleOp module, const cost::Profile &profile) {
+  llvm::StringMap<Operation *> firsts;
+  std::vector<RepeatedRun> runs;
+  mainGraph(module)->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    StringRef name = originOf(op);
+    if (!isNode(op) || name.empty())
+      return;
+    firsts.try_emplace(name, op);
+    auto first = name.contains(kRecomputeSuffix) ? firsts.find(name.split(kRecomputeSuffix).first) : firsts.end();
+    if (first == firsts.end() || first->second->getName() != op->getName() || isView(op))
+      return;
+    runs.push_back({first->second, op, bytesOf(op), cost::costOf(op).flops,
+                    static_cast<int64_t>(std::llround(cost::timeNs(op, profile)))});
+  });
+  return runs;
+}
+
+} // namespace recast::checkpoint
