@@ -79,6 +79,7 @@ private:
   const MemoryFacts &facts;
   const cost::Profile *profile;
   GraphProblem result;
+  llvm::StringMap<int> named; ///< Tensors by the names of results and views.
   llvm::DenseMap<Operation *, int> nodeOf;
 };
 
@@ -105,8 +106,6 @@ void Builder::addNode(Operation *op) {
     if (tensor == result.tensorOf.end() || !seen.insert(tensor->second).second)
       return;
     node.reads.push_back(tensor->second);
-    if (own.overwrites.contains(nameOf(operand.get())))
-      node.overwrites.push_back(tensor->second);
   });
   for (OpResult value : op->getResults()) {
     int64_t bytes = bytesOf(value);
@@ -116,6 +115,7 @@ void Builder::addNode(Operation *op) {
     result.values.push_back(value);
     result.problem.tensors.push_back({bytes, false});
     result.tensorOf[value] = tensor;
+    named[nameOf(value)] = tensor;
     node.writes.push_back(tensor);
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
@@ -124,6 +124,16 @@ void Builder::addNode(Operation *op) {
   if (profile) {
     node.cost = std::max<int64_t>(1, std::llround(cost::timeNs(op, *profile)));
     result.flops.back() = cost::costOf(op).flops;
+  }
+  // Each result takes over one operand.
+  llvm::DenseSet<int> taking;
+  for (const auto &[output, operand] : own.inPlace) {
+    auto from = named.find(operand), to = named.find(output);
+    if (from == named.end() || to == named.end() || !seen.contains(from->second) ||
+        result.problem.tensors[from->second].bytes != result.problem.tensors[to->second].bytes ||
+        llvm::is_contained(node.overwrites, from->second) || !taking.insert(to->second).second)
+      continue;
+    node.overwrites.push_back(from->second);
   }
   result.problem.nodes.push_back(std::move(node));
 }
@@ -170,6 +180,7 @@ GraphProblem Builder::run() {
       if (auto tensor = result.tensorOf.find(source); tensor != result.tensorOf.end()) {
         int shared = tensor->second;
         result.tensorOf[value] = shared;
+        named[nameOf(value)] = shared;
       } else if (!source || result.isKnown(source)) {
         result.known.insert(value);
       }

@@ -4,7 +4,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/StringMap.h"
-#include "llvm/ADT/StringSet.h"
 #include <functional>
 
 namespace recast::checkpoint {
@@ -12,8 +11,8 @@ namespace recast::checkpoint {
 /// One operator of the graph, or of a body in it.
 struct StepFacts {
   int64_t workspaceBytes = 0; ///< Needed while it runs: scratch, what it is expanded to, the arenas of its bodies.
-  /// Names of operands whose memory a result has taken over, or would where nothing read them later.
-  llvm::StringSet<> overwrites;
+  /// Results, and the operands whose memory they take over where nothing reads those later; by names.
+  std::vector<std::pair<std::string, std::string>> inPlace;
 };
 
 struct MemoryFacts {

@@ -1,60 +1,20 @@
 #include "tools/common/MeasureMemory.h"
-#include "ir/onnx/Node.h"
 #include "runtime/compile/Compile.h"
-#include "runtime/compile/Placement.h"
+#include "runtime/plan/MemoryUse.h"
 
 namespace recast::tools {
 
 namespace {
 
-/// Reads the facts off a plan and the plans of its bodies.
-class Reader {
-public:
-  Reader(mlir::ModuleOp module, checkpoint::MemoryFacts &facts) : facts(facts) {
-    module.walk([&](mlir::Operation *op) {
-      for (mlir::Value result : op->getResults())
-        results.insert(onnx_ir::nameOf(result));
-    });
-  }
-
-  void read(const Plan &plan);
-
-private:
-  checkpoint::MemoryFacts &facts;
-  llvm::StringSet<> results; ///< Of the model's operators; other buffers are inside of what an operator is expanded to.
-};
-
-void Reader::read(const Plan &plan) {
-  std::vector<size_t> last(plan.buffers.size(), 0);
-  auto isInner = [&](int buffer) {
-    const Buffer &b = plan.buffers[static_cast<size_t>(buffer)];
-    return b.place == Place::Arena && !results.contains(b.name);
-  };
-  for (size_t i = 0; i < plan.steps.size(); ++i)
-    for (const std::vector<int> *buffers : {&plan.steps[i].inputs, &plan.steps[i].outputs})
-      for (int buffer : *buffers)
-        if (buffer >= 0)
-          last[static_cast<size_t>(buffer)] = i;
-  std::vector<int> inner; // Live, of expanded operators.
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step &step = plan.steps[i];
-    int64_t workspace = static_cast<int64_t>(step.workspaceBytes);
-    for (int buffer : step.outputs) {
-      if (buffer < 0 || plan.buffers[static_cast<size_t>(buffer)].place != Place::Arena)
-        continue;
-      const Buffer &result = plan.buffers[static_cast<size_t>(buffer)];
-      if (isInner(buffer))
-        inner.push_back(buffer);
-      else
-        facts.tensors[result.name] = static_cast<int64_t>(result.type.bytes());
-    }
-    for (int buffer : inner)
-      workspace += static_cast<int64_t>(plan.buffers[static_cast<size_t>(buffer)].type.bytes());
-    std::erase_if(inner, [&](int buffer) { return last[static_cast<size_t>(buffer)] <= i; });
-    checkpoint::StepFacts &own = facts.steps[step.origin];
-    own.workspaceBytes = std::max(own.workspaceBytes, workspace);
+/// Results that take memory of an arena, in the plan and in those of its bodies.
+void addTensors(const Plan &plan, llvm::StringMap<int64_t> &tensors) {
+  for (const Step &step : plan.steps) {
+    for (int output : step.outputs)
+      if (output >= 0)
+        if (const Buffer &buffer = plan.buffers[static_cast<size_t>(output)]; buffer.place == Place::Arena)
+          tensors[buffer.name] = static_cast<int64_t>(buffer.type.bytes());
     for (const Plan &body : step.bodies)
-      read(body);
+      addTensors(body, tensors);
   }
 }
 
@@ -66,8 +26,10 @@ mlir::FailureOr<checkpoint::MemoryFacts> measureMemory(mlir::ModuleOp module) {
     return module.emitError() << "planning its memory: " << plan.message();
   checkpoint::MemoryFacts facts;
   facts.arenaBytes = static_cast<int64_t>((*plan)->arenaBytes);
-  facts.alignmentBytes = static_cast<int64_t>(placement::Problem().alignment);
-  Reader(module, facts).read(**plan);
+  facts.alignmentBytes = static_cast<int64_t>(kAlignmentBytes);
+  for (auto &[origin, found] : originFacts(**plan))
+    facts.steps[origin] = {static_cast<int64_t>(found.workspaceBytes), found.inPlace};
+  addTensors(**plan, facts.tensors);
   return facts;
 }
 
