@@ -17,10 +17,12 @@ using namespace recast;
 namespace {
 
 const char *kUsage =
-    "usage: recast-bound GRAPH PERCENT [--known=EXTRA] [--effort=N] [--seconds=S] [--problem=OUT] [--certificate=OUT]\n"
+    "usage: recast-bound GRAPH PERCENT [--known=EXTRA] [--enough=GAP] [--effort=N] [--seconds=S]\n"
+    "                    [--problem=OUT] [--certificate=OUT]\n"
     "Bounds from below what any schedule of the graph costs beyond the plain one, within PERCENT of the plain peak\n"
     "('floor' instead of PERCENT: bounds the least peak). GRAPH is a benchmark's text file, or a problem that\n"
-    "--problem wrote. EXTRA is the cost beyond the plain one of a known schedule, in percent of the plain cost.\n"
+    "--problem wrote. EXTRA is the cost beyond the plain one of a known schedule, in percent of the plain cost;\n"
+    "the search ends when the bound is proven to be within GAP percent of it.\n"
     "--effort limits work in the same way on every machine, --seconds by the clock instead.\n"
     "Prints the budget in bytes, the bound, the bound in percent of the plain cost, and seconds.\n"
     "Example: recast-bound rl100.txt 80 --known=2.3 --problem=rl100.problem --certificate=rl100.proof\n";
@@ -154,6 +156,8 @@ int run(const std::string &graph, const std::string &percent, const std::vector<
     std::string name = flag.substr(0, flag.find('=')), value = flag.substr(flag.find('=') + 1);
     if (name == "--known")
       options.knownCost = static_cast<int64_t>(std::llround(parsed(name, value) / percentOfCost));
+    else if (name == "--enough")
+      options.enough = parsed(name, value) / 100;
     else if (name == "--effort")
       options.effort = static_cast<int64_t>(parsed(name, value));
     else if (name == "--seconds")
@@ -198,9 +202,10 @@ int main(int argc, char **argv) {
   std::vector<std::string> positional, flags;
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
-    bool isKnown = std::ranges::any_of(
-        std::initializer_list<const char *>{"--known=", "--effort=", "--seconds=", "--problem=", "--certificate="},
-        [&](const char *flag) { return word.starts_with(flag); });
+    bool isKnown =
+        std::ranges::any_of(std::initializer_list<const char *>{"--known=", "--enough=", "--effort=", "--seconds=",
+                                                                "--problem=", "--certificate="},
+                            [&](const char *flag) { return word.starts_with(flag); });
     if (word.starts_with("--") && !isKnown) {
       std::cerr << kUsage;
       return 2;

@@ -2,6 +2,7 @@
 #include "passes/checkpoint/bound/DualAscent.h"
 #include "passes/checkpoint/bound/Prover.h"
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -225,7 +226,12 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   for (auto &node : problem.nodes)
     total += node.cost;
   // Without a known schedule the search ends far above what any would cost.
-  int64_t target = options.knownCost.value_or(16 * total + 1);
+  int64_t target = 16 * total + 1;
+  if (options.knownCost) {
+    int64_t known = total + *options.knownCost;
+    target =
+        std::min(known, static_cast<int64_t>(std::ceil(static_cast<double>(known) / (1 + options.enough)))) - total;
+  }
   EventSearch search(problem, budgetBytes, target);
   if (search.isEmpty() || target <= 0)
     return bound;
@@ -233,7 +239,7 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   for (int event : search.peaks(kAscents))
     if (event < static_cast<int>(problem.nodes.size()))
       ascend(problem, event, target, work, bound);
-  if (problem.nodes.size() > kLargestForLp)
+  if (problem.nodes.size() > kLargestForLp || bound.extraCost >= target)
     return bound;
   Work searchWork = work.part(0.4);
   auto events = search.run(searchWork);

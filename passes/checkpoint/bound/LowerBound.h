@@ -51,6 +51,8 @@ struct BoundOptions {
   /// The extra cost of a known schedule within the budget. The search ends when it is proven to be the least, and is
   /// much faster for knowing it.
   std::optional<int64_t> knownCost = std::nullopt;
+  /// (plain + knownCost) / (plain + bound) - 1 at which the search ends, too: the last thousandth takes longest.
+  double enough = 0;
 };
 
 struct Bound {

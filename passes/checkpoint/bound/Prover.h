@@ -14,12 +14,13 @@ public:
   void spend(int64_t units) { used += units; }
   bool isDone() const;
   int64_t left() const { return units - used; }
-  double secondsLeft() const; ///< 0: no limit.
   /// May use this part of what is left. Its use counts here once it is given to spend().
   Work part(double share) const;
   int64_t usedUnits() const { return used; }
 
 private:
+  double secondsLeft() const; ///< 0: no limit.
+
   int64_t units, used = 0;
   double endSeconds; ///< Of the steady clock; 0: none.
 };
@@ -65,7 +66,7 @@ private:
   void setBasis(std::vector<unsigned char> basis);
   void setBox(const Box &box);
   bool separate(const std::vector<double> &point);
-  bool separateKnapsack(const Row &row, const std::vector<double> &point, bool byWeight);
+  void separateKnapsack(const Row &row, const std::vector<double> &point, bool byWeight);
   int chooseBranch(Case &it, Work &work);
   Proof prove(const std::vector<double> &duals, const Box &box) const;
   bool proves(__int128 value) const;

@@ -139,6 +139,7 @@ TEST(Bound, IsNeverAboveTheOptimum) {
       Bound known = lowerBound(problem, budget, {.knownCost = least});
       EXPECT_LE(known.extraCost, least) << "problem " << i << ", budget " << budget;
       EXPECT_LE(lowerBound(problem, budget, {.knownCost = least + 3}).extraCost, least);
+      EXPECT_LE(lowerBound(problem, budget, {.knownCost = least, .enough = 0.1}).extraCost, least);
       boundSum += known.extraCost;
       optimumSum += least;
     }
