@@ -1,6 +1,7 @@
 #include "passes/checkpoint/Tradeoff.h"
 #include "passes/checkpoint/ApplySchedule.h"
 #include "llvm/ADT/StringMap.h"
+#include <algorithm>
 #include <cmath>
 
 using namespace mlir;
@@ -30,8 +31,12 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
   if (failed(facts) || failed(training))
     return failure();
   GraphProblem graph = buildProblem(*training, *facts, &profile);
+  remat::SolverOptions part = effort;
+  // Neighbours start from each other: each needs a fraction of what a budget by itself would.
+  if (part.moves == 0 && part.seconds == 0)
+    part.moves = static_cast<uint64_t>(std::clamp(2e7 / (static_cast<double>(graph.ops.size()) + 1), 2e3, 2e5));
   remat::Usage plain = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
-  int64_t least = remat::leastPeak(graph.problem, effort).usage.peakBytes;
+  int64_t least = remat::leastPeak(graph.problem, part).usage.peakBytes;
   std::vector<int64_t> budgets;
   for (int i = 0; i < count; ++i)
     budgets.push_back(least + (plain.peakBytes - least) * i / (count - 1));
@@ -39,7 +44,7 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
   for (int64_t once : graph.flops)
     flopsBefore += once;
   std::vector<TradeoffPoint> points;
-  for (auto [budget, solution] : llvm::zip(budgets, remat::curve(graph.problem, budgets, effort))) {
+  for (auto [budget, solution] : llvm::zip(budgets, remat::curve(graph.problem, budgets, part))) {
     int64_t flops = 0;
     for (int run : solution.schedule.runs)
       flops += graph.flops[static_cast<size_t>(run)];
