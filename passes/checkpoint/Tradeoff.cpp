@@ -36,7 +36,8 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
   if (part.moves == 0 && part.seconds == 0)
     part.moves = static_cast<uint64_t>(std::clamp(2e7 / (static_cast<double>(graph.ops.size()) + 1), 2e3, 2e5));
   remat::Usage plain = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
-  int64_t least = remat::leastPeak(graph.problem, part).usage.peakBytes;
+  remat::Solution best = remat::leastPeak(graph.problem, part);
+  int64_t least = best.usage.peakBytes;
   std::vector<int64_t> budgets;
   for (int i = 0; i < count; ++i)
     budgets.push_back(least + (plain.peakBytes - least) * i / (count - 1));
@@ -45,12 +46,14 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
     flopsBefore += once;
   std::vector<TradeoffPoint> points;
   for (auto [budget, solution] : llvm::zip(budgets, remat::curve(graph.problem, budgets, part))) {
+    // What fits into less fits into more.
+    if (solution.fits && solution.usage.cost <= best.usage.cost)
+      best = std::move(solution);
     int64_t flops = 0;
-    for (int run : solution.schedule.runs)
+    for (int run : best.schedule.runs)
       flops += graph.flops[static_cast<size_t>(run)];
-    points.push_back({budget, solution.usage.peakBytes,
-                      static_cast<int>(solution.schedule.runs.size() - graph.ops.size()),
-                      percentMore(flops, flopsBefore), percentMore(solution.usage.cost, plain.cost)});
+    points.push_back({budget, best.usage.peakBytes, static_cast<int>(best.schedule.runs.size() - graph.ops.size()),
+                      percentMore(flops, flopsBefore), percentMore(best.usage.cost, plain.cost)});
   }
   return points;
 }
