@@ -55,6 +55,14 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
     points.push_back({budget, best.usage.peakBytes, static_cast<int>(best.schedule.runs.size() - graph.ops.size()),
                       percentMore(flops, flopsBefore), percentMore(best.usage.cost, plain.cost)});
   }
+  // And what turned out to need less than it might serves that, too.
+  for (size_t i = points.size() - 1; i-- > 0;)
+    if (const TradeoffPoint &next = points[i + 1];
+        next.peakBytes <= points[i].budgetBytes && next.moreTimePercent <= points[i].moreTimePercent) {
+      int64_t budget = points[i].budgetBytes;
+      points[i] = next;
+      points[i].budgetBytes = budget;
+    }
   return points;
 }
 
