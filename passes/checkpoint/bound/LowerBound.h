@@ -46,7 +46,7 @@ struct Certificate {
 
 struct BoundOptions {
   /// Work: simplex iterations times rows. The same number gives the same bound on every machine.
-  int64_t effort = 500'000'000;
+  int64_t effort = 1'000'000'000;
   double seconds = 0; ///< Of wall-clock time; 0: no limit.
   /// The extra cost of a known schedule within the budget. The search ends when it is proven to be the least, and is
   /// much faster for knowing it.

@@ -12,7 +12,8 @@ namespace recast::remat {
 
 namespace {
 
-constexpr double kTolerance = 1e-6;                      // Of the LP's columns, which lie in [0, 1].
+constexpr double kTolerance = 1e-6; // Of the LP's columns, which lie in [0, 1].
+constexpr int kStart = 100;         // Iterations that a start of the simplex takes as long as, about.
 constexpr int64_t kLargestMultiplier = int64_t(1) << 58; // Their products with bytes must sum up in 128 bits.
 
 double steadySeconds() {
@@ -220,7 +221,7 @@ bool Prover::solveOnce(Case &it, Work &work) {
   do {
     lp->setMaximumIterations(kSlice);
     lp->dual();
-    work.spend((lp->numberIterations() + 10) * static_cast<int64_t>(rows.size()));
+    work.spend((lp->numberIterations() + kStart) * static_cast<int64_t>(rows.size()));
   } while (lp->status() == 3 && !work.isDone());
   it.duals.assign(lp->dualRowSolution(), lp->dualRowSolution() + rows.size());
   it.point.assign(lp->primalColumnSolution(), lp->primalColumnSolution() + it.box.size());
@@ -327,7 +328,7 @@ int Prover::chooseBranch(Case &it, Work &work) {
       setBasis(it.basis);
       lp->setMaximumIterations(kIterations);
       lp->dual();
-      work.spend((lp->numberIterations() + 10) * static_cast<int64_t>(rows.size()));
+      work.spend((lp->numberIterations() + kStart) * static_cast<int64_t>(rows.size()));
       double now = lp->status() == 1 ? 1e3 : lp->objectiveValue();
       gains[value] = std::max(now - static_cast<double>(it.value) * std::ldexp(costScale, -scaleBits), 1e-7);
     }
