@@ -11,7 +11,7 @@ namespace {
 constexpr int kVisits = 100; ///< Nodes that one plan looks at.
 constexpr double kReach = 5; ///< Plans may cost that many times the rate last paid, at first.
 constexpr double kMostReach = 1e6;
-constexpr double kNoise = 2.5;
+constexpr double kNoise[] = {1.2, 3};
 constexpr double kFirstHeat = 0.01, kCooling = 1e-3; ///< Of the extra cost; and by how much it falls to the end.
 constexpr int kRuinRuns = 8;                         ///< Runs to take out at most, and this share of all repeats more.
 constexpr double kRuinShare = 0.2;
@@ -295,7 +295,7 @@ void Search::improve(const Effort &effort, bool stopWhenFits) {
     double heat = kFirstHeat * static_cast<double>(current.cost - plain) * std::pow(kCooling, part);
     Log.clear();
     ruin();
-    repair(kNoise * Rng.unit() * Rng.unit()); // Little mostly, at times much.
+    repair(kNoise[Rng.below(2)] * Rng.unit());
     if (Line.peak() <= Budget)
       prune();
     ++Moves; // So that it ends where there is nothing to do.

@@ -12,6 +12,8 @@ constexpr int kStarts = 3;
 constexpr double kStartPart = 0.2;
 /// Budgets on the way down to one that is not reached at once.
 constexpr int kSteps = 24;
+/// Times the effort that these may take.
+constexpr int kPatience = 4;
 
 class Solver {
 public:
@@ -28,11 +30,11 @@ public:
       return Best;
     if (start)
       take(*start);
-    for (int i = 0; i < kStarts; ++i)
+    for (int i = 0; i < kStarts && !(Best.fits && isSpent(1)); ++i)
       search(start && i == 0 ? *start : plain, Budget, kStartPart, false);
     if (!Best.fits)
       descend();
-    if (Best.fits)
+    if (Best.fits && !isSpent(1))
       search(Schedule(Best.schedule), Budget, 1 - kStarts * kStartPart, false);
     return Best;
   }
@@ -62,12 +64,20 @@ private:
     search.prune();
     search.improve(effort, stopWhenFits);
     take(search.best());
+    Spent += search.moves();
+  }
+
+  /// Whether so many times the effort is used up. One descent of a large graph may be more.
+  bool isSpent(int times) const {
+    if (Options.seconds > 0)
+      return Clock::now() - Start > times * std::chrono::duration<double>(Options.seconds);
+    return Spent >= static_cast<uint64_t>(times) * Moves;
   }
 
   /// Lower budgets step by step, each from the schedule that fits the one before: what does not fit at once may then.
   void descend() {
     double step = 0.15; // Of the way that is left.
-    for (int i = 0; i < kSteps && !Best.fits; ++i) {
+    for (int i = 0; i < kSteps && !Best.fits && !isSpent(kPatience); ++i) {
       int64_t above = Best.usage.peakBytes - Budget;
       int64_t budget =
           Best.usage.peakBytes - std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(above)));
@@ -79,7 +89,8 @@ private:
   const Problem &P;
   int64_t Budget;
   SolverOptions Options;
-  uint64_t Seed, Moves;
+  uint64_t Seed, Moves, Spent = 0;
+  Clock::time_point Start = Clock::now();
   Solution Best;
 };
 

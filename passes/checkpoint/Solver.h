@@ -10,7 +10,8 @@ struct SolverOptions {
   /// Looks at runs, about 5 million a second on small graphs: the same result on every machine. 0: one or two seconds'
   /// worth for 350 nodes, and a single greedy descent from about 100,000.
   uint64_t moves = 0;
-  /// Wall-clock limit; where positive, `moves` does not count. The first descent always ends.
+  /// Wall-clock limit; where positive, `moves` does not count. The first descent always ends, and a budget that is not
+  /// reached at once may take four times as long.
   double seconds = 0;
   uint64_t seed = 1;
 };
