@@ -8,6 +8,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Support/Timing.h"
+#include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
 #include "passes/Report.h"
@@ -353,6 +354,8 @@ int writeProfile(mlir::MLIRContext &context, mlir::ModuleOp module) {
 
 int main(int argc, char **argv) {
   registerRecastPasses();
+  mlir::registerCSEPass();
+  mlir::registerCanonicalizerPass();
   mlir::registerPassManagerCLOptions();
   mlir::registerDefaultTimingManagerCLOptions();
   mlir::registerAsmPrinterCLOptions();
