@@ -20,7 +20,7 @@ std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, co
   // Neighbours start from each other: each needs a fraction of what a budget by itself would.
   double nodes = static_cast<double>(problem.nodes.size()) + 1;
   part.moves = options.moves ? std::max<uint64_t>(1, options.moves / (kBudgets + 1))
-                             : static_cast<uint64_t>(std::clamp(5e6 / nodes, 2e3, 5e4));
+                             : static_cast<uint64_t>(std::clamp(4e7 / nodes, 8e3, 2e5));
   part.seconds = options.seconds / (kBudgets + 1);
   Solution least = leastPeak(problem, part);
   Usage plain = usage(problem, plainSchedule(problem));

@@ -23,6 +23,9 @@ double percent(int64_t part, int64_t whole) {
   return whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
+/// Candidates with the lowest peaks: any of them may have the least arena, since placement loses some bytes.
+constexpr size_t kSmallest = 6;
+
 class Recomputation {
 public:
   Recomputation(ModuleOp module, const MeasureMemory &measure, const cost::Profile &profile,
@@ -235,32 +238,20 @@ LogicalResult Recomputation::fit(int64_t most) {
       low = middle + 1;
     }
   }
-  if (!best.module)
-    return refuse(most, least, "the least that was found is");
-  // Between the candidate that fits and the next cheaper one, with more effort. The plan's arena is larger than what
-  // is live by what placement loses, which no budget of the problem says beforehand.
-  constexpr int kRefinements = 3;
-  Schedule chosen = candidates[high].schedule;
-  Usage use = candidates[high].usage;
-  int64_t fits = use.peakBytes, above = high ? candidates[high - 1].usage.peakBytes : before.peakBytes;
-  for (int i = 0; i < kRefinements; ++i) {
-    int64_t inner = i ? fits + (above - fits) / 2 : fits;
-    remat::Solution solution = remat::solve(graph.problem, inner, effort, &chosen);
-    if (!solution.fits || solution.usage.cost >= use.cost)
-      continue;
-    FailureOr<Measured> trial = tryOut(solution.schedule);
+  // Placement may cost the smallest ones more than those before, which were passed over then.
+  for (size_t i = candidates.size() - std::min(kSmallest, candidates.size()); !best.module && i < candidates.size();
+       ++i) {
+    FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();
-    if (trial->facts.arenaBytes > most) {
-      above = inner;
-      continue;
-    }
-    fits = inner;
-    best = std::move(*trial);
-    chosen = std::move(solution.schedule);
-    use = solution.usage;
+    least = std::min(least, trial->facts.arenaBytes);
+    high = i;
+    if (trial->facts.arenaBytes <= most)
+      best = std::move(*trial);
   }
-  take(std::move(best), chosen, "auto");
+  if (!best.module)
+    return refuse(most, least, "the least that was found is");
+  take(std::move(best), candidates[high].schedule, "auto");
   return success();
 }
 
@@ -269,9 +260,7 @@ LogicalResult Recomputation::minimise() {
   Schedule chosen = remat::plainSchedule(graph.problem);
   Measured best = std::move(plain);
   plain.facts = best.facts;
-  // Placement may cost the smallest ones more than those before.
-  constexpr size_t kTried = 4;
-  for (size_t i = candidates.size() - std::min(kTried, candidates.size()); i < candidates.size(); ++i) {
+  for (size_t i = candidates.size() - std::min(kSmallest, candidates.size()); i < candidates.size(); ++i) {
     FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();
