@@ -1,5 +1,6 @@
 #include "passes/checkpoint/Candidates.h"
 #include <algorithm>
+#include <cmath>
 
 namespace recast::remat {
 
@@ -21,12 +22,16 @@ std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, co
   double nodes = static_cast<double>(problem.nodes.size()) + 1;
   part.moves = options.moves ? std::max<uint64_t>(1, options.moves / (kBudgets + 1))
                              : static_cast<uint64_t>(std::clamp(4e7 / nodes, 8e3, 2e5));
-  part.seconds = options.seconds / (kBudgets + 1);
-  Solution least = leastPeak(problem, part);
+  part.seconds = options.seconds / 2 / kBudgets;
+  SolverOptions whole = options;
+  whole.seconds = options.seconds / 2;
+  Solution least = leastPeak(problem, whole); // Everything starts from how low it gets.
   Usage plain = usage(problem, plainSchedule(problem));
   std::vector<int64_t> budgets;
+  // Closer together where memory is dear.
+  auto range = static_cast<double>(plain.peakBytes - least.usage.peakBytes);
   for (int i = 0; i < kBudgets; ++i)
-    budgets.push_back(least.usage.peakBytes + (plain.peakBytes - least.usage.peakBytes) / kBudgets * i);
+    budgets.push_back(least.usage.peakBytes + static_cast<int64_t>(range * std::pow(double(i) / kBudgets, 1.5)));
   for (Solution &solution : curve(problem, budgets, part))
     found.push_back({std::move(solution.schedule), solution.usage});
   found.push_back({std::move(least.schedule), least.usage});
