@@ -1,5 +1,5 @@
 // Lower bounds on the cost of recomputation, with certificates for recast-check-bound.
-#include "passes/checkpoint/bound/LowerBound.h"
+#include "passes/checkpoint/remat/bound/LowerBound.h"
 #include <algorithm>
 #include <charconv>
 #include <chrono>

@@ -1,7 +1,7 @@
-// Checks a certificate of passes/checkpoint/bound against a problem, in exact integers and with nothing of the code
-// that made it. It builds the rows that every schedule keeps (passes/checkpoint/bound/README.md says why each holds),
-// and follows the proof's cases: propagation through rows, then for each proof weak duality and the columns that it
-// fixes.
+// Checks a certificate of passes/checkpoint/remat/bound against a problem, in exact integers and with nothing of the
+// code that made it. It builds the rows that every schedule keeps (passes/checkpoint/remat/bound/README.md says why
+// each holds), and follows the proof's cases: propagation through rows, then for each proof weak duality and the
+// columns that it fixes.
 #include <algorithm>
 #include <fstream>
 #include <iostream>

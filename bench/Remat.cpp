@@ -1,5 +1,5 @@
 // Solves a graph of the recomputation benchmark, or a generated one: what bench/remat measures.
-#include "passes/checkpoint/Solver.h"
+#include "passes/checkpoint/remat/Solver.h"
 #include <algorithm>
 #include <charconv>
 #include <chrono>

@@ -10,7 +10,7 @@ find_package(Threads REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 
-# Clp solves the linear programs of passes/checkpoint/bound.
+# Clp solves the linear programs of passes/checkpoint/remat/bound.
 find_path(RECAST_CLP_INCLUDE coin/ClpSimplex.hpp REQUIRED)
 find_library(RECAST_CLP_LIB Clp REQUIRED)
 find_library(RECAST_COIN_UTILS_LIB CoinUtils REQUIRED)

@@ -2,7 +2,7 @@
 #pragma once
 #include "ir/cost/Profile.h"
 #include "passes/checkpoint/Memory.h"
-#include "passes/checkpoint/Policies.h"
+#include "passes/checkpoint/remat/Policies.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace recast::checkpoint {

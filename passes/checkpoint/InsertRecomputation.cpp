@@ -1,8 +1,8 @@
 #include "passes/Report.h"
 #include "passes/checkpoint/ApplySchedule.h"
 #include "passes/checkpoint/Budget.h"
-#include "passes/checkpoint/Candidates.h"
 #include "passes/checkpoint/Passes.h"
+#include "passes/checkpoint/remat/Candidates.h"
 #include "passes/gradient/Differentiability.h"
 #include "llvm/Support/FormatVariadic.h"
 

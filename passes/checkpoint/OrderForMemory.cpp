@@ -2,8 +2,8 @@
 #include "passes/Report.h"
 #include "passes/checkpoint/ApplySchedule.h"
 #include "passes/checkpoint/Budget.h"
-#include "passes/checkpoint/Order.h"
 #include "passes/checkpoint/Passes.h"
+#include "passes/checkpoint/remat/Order.h"
 #include "llvm/Support/FormatVariadic.h"
 
 namespace recast {

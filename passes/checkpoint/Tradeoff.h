@@ -2,7 +2,7 @@
 #pragma once
 #include "ir/cost/Profile.h"
 #include "passes/checkpoint/Memory.h"
-#include "passes/checkpoint/Solver.h"
+#include "passes/checkpoint/remat/Solver.h"
 
 namespace recast::checkpoint {
 
