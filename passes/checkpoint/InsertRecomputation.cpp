@@ -23,8 +23,19 @@ double percent(int64_t part, int64_t whole) {
   return whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-/// Candidates with the lowest peaks: any of them may have the least arena, since placement loses some bytes.
-constexpr size_t kSmallest = 6;
+/// Which of `count` candidates are tried for the least arena: those with the lowest peaks, of which any may have it,
+/// since placement loses some bytes; and those that a search for a budget that none fits comes past.
+std::vector<size_t> smallest(size_t count) {
+  constexpr size_t kLowest = 6;
+  std::vector<size_t> tried;
+  for (size_t low = 0; low < count; low = tried.back() + 1)
+    tried.push_back((low + count) / 2);
+  for (size_t i = count - std::min(kLowest, count); i < count; ++i)
+    if (!llvm::is_contained(tried, i))
+      tried.push_back(i);
+  llvm::sort(tried);
+  return tried;
+}
 
 class Recomputation {
 public:
@@ -239,8 +250,9 @@ LogicalResult Recomputation::fit(int64_t most) {
     }
   }
   // Placement may cost the smallest ones more than those before, which were passed over then.
-  for (size_t i = candidates.size() - std::min(kSmallest, candidates.size()); !best.module && i < candidates.size();
-       ++i) {
+  for (size_t i : smallest(candidates.size())) {
+    if (best.module)
+      break;
     FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();
@@ -260,7 +272,7 @@ LogicalResult Recomputation::minimise() {
   Schedule chosen = remat::plainSchedule(graph.problem);
   Measured best = std::move(plain);
   plain.facts = best.facts;
-  for (size_t i = candidates.size() - std::min(kSmallest, candidates.size()); i < candidates.size(); ++i) {
+  for (size_t i : smallest(candidates.size())) {
     FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();

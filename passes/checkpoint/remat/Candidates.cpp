@@ -21,11 +21,12 @@ std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, co
   // Neighbours start from each other: each needs a fraction of what a budget by itself would.
   double nodes = static_cast<double>(problem.nodes.size()) + 1;
   part.moves = options.moves ? std::max<uint64_t>(1, options.moves / (kBudgets + 1))
-                             : static_cast<uint64_t>(std::clamp(4e7 / nodes, 8e3, 2e5));
+                             : static_cast<uint64_t>(std::clamp(2e7 / nodes, 4e3, 1e5));
   part.seconds = options.seconds / 2 / kBudgets;
-  SolverOptions whole = options;
-  whole.seconds = options.seconds / 2;
-  Solution least = leastPeak(problem, whole); // Everything starts from how low it gets.
+  SolverOptions first = part;
+  first.seconds = options.seconds / 2;
+  first.moves *= 8; // Everything depends on how low it gets.
+  Solution least = leastPeak(problem, first);
   Usage plain = usage(problem, plainSchedule(problem));
   std::vector<int64_t> budgets;
   // Closer together where memory is dear.
