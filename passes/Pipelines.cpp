@@ -139,8 +139,10 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     dims.dims.assign(o.dims.begin(), o.dims.end());
     passes.addPass(createBindDimensions(dims));
   }
-  if (o.isStep)
+  if (o.isStep) {
+    addMemoryPasses(passes, o);
     return;
+  }
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {
     PrepareTrainingOptions prepare;
     prepare.loss = o.loss;

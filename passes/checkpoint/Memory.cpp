@@ -42,22 +42,36 @@ private:
   llvm::DenseMap<Operation *, bool> known;
 };
 
-FailureOr<int64_t> bytesOf(OpResult value) {
+/// The error says how to fix the size.
+LogicalResult needsSize(Value value, const Twine &where, InFlightDiagnostic error) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (type && type.hasStaticShape())
-    return type.getNumElements() * storageBits(type.getElementType()) / 8;
   StringRef symbol = "NAME";
   for (unsigned i = 0; type && i < type.getRank(); ++i)
     if (type.isDynamicDim(i) && !dimSymbol(type, i).empty())
       symbol = dimSymbol(type, i);
-  return value.getOwner()->emitError() << "node " << Node(value.getOwner()).describe() << ": the size of '"
-                                       << nameOf(value) << "' is not known, which planning memory needs; give symbolic "
-                                       << "dimensions a size with --dim=" << symbol << "=N";
+  return error << where << "the size of '" << nameOf(value) << "' is not known, which planning memory needs; give "
+               << "symbolic dimensions a size with --dim=" << symbol << "=N";
+}
+
+bool isStatic(Type type) {
+  auto ranked = dyn_cast<RankedTensorType>(type);
+  return ranked && ranked.hasStaticShape();
+}
+
+FailureOr<int64_t> bytesOf(OpResult value) {
+  if (!isStatic(value.getType()))
+    return needsSize(value, "node " + Node(value.getOwner()).describe() + ": ", value.getOwner()->emitError());
+  auto type = cast<RankedTensorType>(value.getType());
+  return type.getNumElements() * storageBits(type.getElementType()) / 8;
 }
 
 } // namespace
 
 FailureOr<MemoryFacts> measureMemory(ModuleOp module, const MeasureMemory &measure) {
+  GraphOp graph = mainGraph(module);
+  for (BlockArgument input : graph.getBody().getArguments())
+    if (isa<TensorType>(input.getType()) && !isStatic(input.getType()))
+      return needsSize(input, "", graph.emitError());
   if (measure)
     return measure(module);
   MemoryFacts facts;

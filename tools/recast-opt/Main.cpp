@@ -196,6 +196,9 @@ std::string readRecomputation(PipelineOptions &o) {
       !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
     return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
   o.solveTime = solveTime;
+  if ((memoryBudget.getNumOccurrences() || checkpoint.getNumOccurrences()) && o.emit != Emit::Step &&
+      o.emit != Emit::Gradient)
+    return "--memory-budget and --checkpoint shape a backward: --emit=step or gradient is needed";
   if (solveTime.getNumOccurrences() && !(solveTime > 0 && std::isfinite(solveTime)))
     return "--solve-time: a number of seconds above 0 is needed";
   if (!checkpoint.getNumOccurrences())
@@ -398,8 +401,9 @@ int main(int argc, char **argv) {
     options.isStep = true;
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
-          !llvm::is_contained(
-              {"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "calibrate", "cost-profile"}, name))
+          !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
+                               "checkpoint", "solve-time", "report", "calibrate", "cost-profile"},
+                              name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
   }
