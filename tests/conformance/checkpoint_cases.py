@@ -198,7 +198,9 @@ def random_mask(test):
         attributes = {n.output[0]: n.attribute[0].i for n in masks}
         again = [o for o in attributes if ".recompute" in o]
         wrong = [o for o in again if attributes[o] != attributes[o.split(".recompute")[0]]]
-        test.check(again and not wrong, f"{policy}: {len(again)} masks again, with their offsets {wrong}")
+        # A budget may be met without drawing masks again: they are the smallest tensors.
+        test.check((again or "budget" in policy) and not wrong,
+                   f"{policy}: {len(again)} masks again, with their offsets {wrong}")
 
 
 def routing(test):
