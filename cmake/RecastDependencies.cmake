@@ -10,6 +10,14 @@ find_package(Threads REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 
+# Clp solves the linear programs of passes/checkpoint/remat/bound.
+find_path(RECAST_CLP_INCLUDE coin/ClpSimplex.hpp REQUIRED)
+find_library(RECAST_CLP_LIB Clp REQUIRED)
+find_library(RECAST_COIN_UTILS_LIB CoinUtils REQUIRED)
+add_library(recast_clp INTERFACE)
+target_include_directories(recast_clp SYSTEM INTERFACE ${RECAST_CLP_INCLUDE})
+target_link_libraries(recast_clp INTERFACE ${RECAST_CLP_LIB} ${RECAST_COIN_UTILS_LIB})
+
 # ONNX: the library's headers ask for these definitions.
 find_library(RECAST_ONNX_LIB onnx PATHS ${RECAST_DEPS}/onnx-cpp/lib NO_DEFAULT_PATH REQUIRED)
 find_library(RECAST_ONNX_PROTO_LIB onnx_proto PATHS ${RECAST_DEPS}/onnx-cpp/lib NO_DEFAULT_PATH)

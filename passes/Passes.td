@@ -67,7 +67,8 @@ def PrepareTraining : Recast_Pass<"prepare-training"> {
   let summary = "Bring a forward graph into the form that the training passes expect";
   let description = [{
     Initializers that are also graph inputs (the form of IR version 3) become initializers only; what the file declared
-    about types is dropped. Calls of local functions, and operators without a gradient rule that ONNX defines by a
+    about types is dropped. Tensors that go through sequences of known length (SplitToSequence, SequenceAt) go around
+    them. Calls of local functions, and operators without a gradient rule that ONNX defines by a
     function body (Attention, GroupNormalization), are replaced by their bodies between parameters and loss. Warns about a BatchNormalization in inference form between a parameter and the loss: its
     statistics would never be updated.
   }];
@@ -365,8 +366,9 @@ def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
     Option<"policy", "policy", "std::string", "\"auto\"",
            "auto: fits the budget for the least time; none; every-N, N operators; sqrt; selective: cheap operators "
            "only; or GLOB,...: names of operators and values that are kept">,
-    Option<"costProfile", "cost-profile", "std::string", "", "File with the device's speed; empty: the default">,
     Option<"solveTime", "solve-time", "double", "0", "Seconds for auto; 0: a fixed effort, with one result everywhere">,
+    Option<"costProfile", "cost-profile", "std::string", "",
+           "Speed of the device that times are estimated for, as recast-opt --calibrate wrote it; empty: the default">,
   ];
   let statistics = [Statistic<"numRepeated", "repeated", "Operators that run again">];
 }

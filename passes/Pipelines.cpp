@@ -48,7 +48,8 @@ void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
   if (o.memoryBudget.empty() && o.checkpoint.empty()) {
     OrderForMemoryOptions order;
     order.isOptional = true;
-    passes.addPass(createOrderForMemory(order, o.measureMemory));
+    if (!o.isStep) // A finished step comes back as it is.
+      passes.addPass(createOrderForMemory(order, o.measureMemory));
     return;
   }
   InsertRecomputationOptions recomputation;
@@ -144,8 +145,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createBindDimensions(dims));
   }
   if (o.isStep) {
-    if (!o.memoryBudget.empty() || !o.checkpoint.empty())
-      addMemoryPasses(passes, o);
+    addMemoryPasses(passes, o);
     return;
   }
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {

@@ -36,10 +36,10 @@ struct PipelineOptions {
   int64_t accumulate = 1;           ///< Micro-batches a step.
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
   int64_t seed = 0;
-  std::string costProfile; ///< A file that ir/cost reads; empty: the default profile.
   std::string memoryBudget, checkpoint;    ///< As insert-recomputation's options; both empty: nothing runs again.
   double solveTime = 0;                    ///< Seconds for the policy auto; 0: a fixed effort.
   checkpoint::MeasureMemory measureMemory; ///< Compiles with the runtime; null: the passes' own figure counts.
+  std::string costProfile;                 ///< A file that ir/cost reads; empty: the default profile.
 };
 
 /// Appends the passes. No pass at all where a forward is asked for unchanged.

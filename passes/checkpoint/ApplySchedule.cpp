@@ -73,11 +73,11 @@ Operation *Applier::clone(Operation *op, const IRMapping &operands) {
   Operation *copy = b.clone(*op, mapping);
   for (auto [old, fresh] : llvm::zip(op->getResults(), copy->getResults()))
     if (!isAbsent(old))
-      setName(fresh, names.unique((nameOf(old) + ".recompute").str()));
+      setName(fresh, names.unique((nameOf(old) + kRecomputeSuffix).str()));
   if (StringRef name = Node(op).name(); !name.empty()) {
     bool isResultsName = op->getNumResults() && name == nameOf(op->getResult(0));
     copy->setAttr("onnx.name", b.getStringAttr(isResultsName ? nameOf(copy->getResult(0)).str()
-                                                             : names.unique((name + ".recompute").str())));
+                                                             : names.unique((name + kRecomputeSuffix).str())));
   }
   placed.insert(copy);
   return copy;

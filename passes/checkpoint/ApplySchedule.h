@@ -5,6 +5,9 @@
 
 namespace recast::checkpoint {
 
+/// Ends the names of what runs again, before the number that a third run has.
+inline constexpr llvm::StringLiteral kRecomputeSuffix = ".recompute";
+
 /// Brings the block into the order of `runs`, nodes of `graph.problem`: first runs are the operators themselves,
 /// further ones are clones called `<name>.recompute`. What a stretch of clones reads from before it passes one
 /// `train.barrier`, which also waits for the operator that runs last before the stretch. Every reader gets what the

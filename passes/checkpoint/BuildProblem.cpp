@@ -3,7 +3,6 @@
 #include "ir/train/Dialect.h"
 #include "passes/step/StepInfo.h"
 #include "llvm/Support/MathExtras.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace recast::onnx_ir;
@@ -63,7 +62,8 @@ bool isInnerProduct(Operation *op, const llvm::DenseSet<Value> &batch) {
 
 class Builder {
 public:
-  Builder(const TrainingBlock &training, const MemoryFacts &facts) : training(training), facts(facts) {
+  Builder(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile)
+      : training(training), facts(facts), profile(profile) {
     result.block = training.block;
   }
 
@@ -77,6 +77,7 @@ private:
 
   const TrainingBlock &training;
   const MemoryFacts &facts;
+  const cost::Profile *profile;
   GraphProblem result;
   llvm::StringMap<int> named; ///< Tensors by the names of results and views.
   llvm::DenseMap<Operation *, int> nodeOf;
@@ -118,6 +119,11 @@ void Builder::addNode(Operation *op) {
     node.writes.push_back(tensor);
     if (isStatistic(value))
       result.alwaysFirst.insert(value);
+  }
+  result.flops.push_back(0);
+  if (profile) {
+    node.cost = std::max<int64_t>(1, std::llround(cost::timeNs(op, *profile)));
+    result.flops.back() = cost::costOf(op).flops;
   }
   // Each result takes over one operand.
   llvm::DenseSet<int> taking;
@@ -187,26 +193,8 @@ GraphProblem Builder::run() {
 
 } // namespace
 
-GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts) {
-  return Builder(training, facts).run();
-}
-
-std::vector<int64_t> addCosts(GraphProblem &graph, const cost::Profile &profile) {
-  std::vector<int64_t> flops;
-  for (auto [op, node] : llvm::zip(graph.ops, graph.problem.nodes)) {
-    cost::Cost found = cost::costOf(op);
-    if (found.known == cost::Known::OpenSizes) {
-      // Sizes that only the runtime's folding fixes: what it says of the results.
-      found = {};
-      found.work = cost::Work::Move;
-      for (const std::vector<int> *tensors : {&node.reads, &node.writes})
-        for (int tensor : *tensors)
-          found.bytesRead += graph.problem.tensors[tensor].bytes;
-    }
-    node.cost = std::llround(cost::timeNs(cost::operatorName(op), found, profile));
-    flops.push_back(found.flops);
-  }
-  return flops;
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile) {
+  return Builder(training, facts, profile).run();
 }
 
 bool GraphProblem::isKnown(Value value) const { return isAbsent(value) || known.contains(value) || constantOf(value); }

@@ -1,9 +1,8 @@
 // From the block of a graph that holds forward and backward to the recomputation problem.
 #pragma once
 #include "ir/cost/Profile.h"
-#include "ir/onnx/Node.h"
 #include "passes/checkpoint/Memory.h"
-#include "passes/checkpoint/Policies.h"
+#include "passes/checkpoint/remat/Policies.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace recast::checkpoint {
@@ -22,9 +21,10 @@ llvm::SmallVector<TrainingBlock, 2> stepBlocks(mlir::ModuleOp module);
 
 /// The problem of one block, and what its numbers stand for.
 struct GraphProblem {
-  remat::Problem problem;
+  remat::Problem problem; ///< Costs are nanoseconds.
   mlir::Block *block = nullptr;
   std::vector<mlir::Operation *> ops;        ///< One a node.
+  std::vector<int64_t> flops;                ///< One a node.
   std::vector<mlir::Value> values;           ///< One a tensor: the result that it is.
   llvm::DenseMap<mlir::Value, int> tensorOf; ///< Results and views of them.
   llvm::DenseSet<mlir::Value> alwaysFirst; ///< Results that readers take from the first run: graph outputs, statistics.
@@ -36,11 +36,9 @@ struct GraphProblem {
   bool isKnown(mlir::Value value) const;
 };
 
-/// `facts` are of the module as it is, or of one that it is a copy of.
-GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts);
-
-/// Sets the nodes' costs, in nanoseconds on the profile's device. Returns arithmetic operations, one number a node.
-std::vector<int64_t> addCosts(GraphProblem &graph, const cost::Profile &profile);
+/// `facts` are of the module as it is, or of one that it is a copy of. Without a profile nothing costs time.
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts,
+                          const cost::Profile *profile = nullptr);
 
 /// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
 bool isView(mlir::Operation *op);

@@ -1,8 +1,8 @@
 #include "passes/Report.h"
 #include "passes/checkpoint/ApplySchedule.h"
 #include "passes/checkpoint/Budget.h"
-#include "passes/checkpoint/Candidates.h"
 #include "passes/checkpoint/Passes.h"
+#include "passes/checkpoint/remat/Candidates.h"
 #include "passes/gradient/Differentiability.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -21,6 +21,20 @@ using remat::Usage;
 
 double percent(int64_t part, int64_t whole) {
   return whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+/// Which of `count` candidates are tried for the least arena: those with the lowest peaks, of which any may have it,
+/// since placement loses some bytes; and those that a search for a budget that none fits comes past.
+std::vector<size_t> smallest(size_t count) {
+  constexpr size_t kLowest = 6;
+  std::vector<size_t> tried;
+  for (size_t low = 0; low < count; low = tried.back() + 1)
+    tried.push_back((low + count) / 2);
+  for (size_t i = count - std::min(kLowest, count); i < count; ++i)
+    if (!llvm::is_contained(tried, i))
+      tried.push_back(i);
+  llvm::sort(tried);
+  return tried;
 }
 
 class Recomputation {
@@ -53,7 +67,6 @@ private:
   MemoryFacts facts; ///< Of the module as it came.
   Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
   GraphProblem graph;
-  std::vector<int64_t> flops; ///< Of each node.
   Usage before;
 };
 
@@ -69,8 +82,7 @@ LogicalResult Recomputation::analyse() {
   plain = std::move(*ordered);
   if (!plain.module)
     plain.facts = facts;
-  graph = buildProblem(*training, facts);
-  flops = addCosts(graph, profile);
+  graph = buildProblem(*training, facts, &profile);
   before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
   return success();
 }
@@ -146,31 +158,31 @@ void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how
       int64_t bytes = 0;
       for (int tensor : graph.problem.nodes[i].writes)
         bytes += graph.problem.tensors[tensor].bytes;
-      repeated.push_back(llvm::json::Object{{"node", Node(op).describe()},
-                                            {"runs", runs[i]},
-                                            {"bytes", bytes},
-                                            {"flops", flops[i]},
-                                            {"ns", graph.problem.nodes[i].cost}});
+      repeated.push_back(llvm::json::Object{{"node", Node(op).describe()}, {"runs", runs[i]}, {"bytes", bytes}});
     }
   numRepeated = static_cast<unsigned>(schedule.runs.size() - graph.ops.size());
   int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
   Usage after = remat::usage(graph.problem, schedule);
-  int64_t flopsBefore = 0, moreFlops = 0;
-  for (auto [count, each] : llvm::zip(runs, flops)) {
-    flopsBefore += each;
-    moreFlops += (count - 1) * each;
-  }
   double moreTime = percent(after.cost - before.cost, before.cost);
+  int64_t flops = 0, flopsBefore = 0;
+  for (auto [count, once] : llvm::zip(runs, graph.flops)) {
+    flops += count * once;
+    flopsBefore += once;
+  }
+  double moreFlops = percent(flops - flopsBefore, flopsBefore);
   mainBlock().emitRemark()
       << "recomputation (" << how << "): the arena is " << formatBytes(arena)
       << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str() << formatBytes(arenaBefore) << "; "
       << numRepeated << " operators run again, for "
-      << llvm::formatv("{0:f1} % more FLOPs and {1:f1} % more time", percent(moreFlops, flopsBefore), moreTime).str();
+      << llvm::formatv("{0:f1} % more arithmetic and {1:f1} % more time", moreFlops, moreTime).str();
   llvm::json::Object report{{"policy", how},
                             {"arena_bytes_without", arenaBefore},
                             {"arena_bytes", arena},
-                            {"more_flops_percent", percent(moreFlops, flopsBefore)},
+                            {"more_flops_percent", moreFlops},
                             {"more_time_percent", moreTime},
+                            {"flops", flops},
+                            {"flops_without", flopsBefore},
+                            {"machine", profile.machine},
                             {"repeated", std::move(repeated)}};
   if (trial.module) {
     graph = GraphProblem();
@@ -237,6 +249,18 @@ LogicalResult Recomputation::fit(int64_t most) {
       low = middle + 1;
     }
   }
+  // Placement may cost the smallest ones more than those before, which were passed over then.
+  for (size_t i : smallest(candidates.size())) {
+    if (best.module)
+      break;
+    FailureOr<Measured> trial = tryOut(candidates[i].schedule);
+    if (failed(trial))
+      return failure();
+    least = std::min(least, trial->facts.arenaBytes);
+    high = i;
+    if (trial->facts.arenaBytes <= most)
+      best = std::move(*trial);
+  }
   if (!best.module)
     return refuse(most, least, "the least that was found is");
   take(std::move(best), candidates[high].schedule, "auto");
@@ -248,9 +272,7 @@ LogicalResult Recomputation::minimise() {
   Schedule chosen = remat::plainSchedule(graph.problem);
   Measured best = std::move(plain);
   plain.facts = best.facts;
-  // Placement may cost the smallest ones more than those before.
-  constexpr size_t kTried = 4;
-  for (size_t i = candidates.size() - std::min(kTried, candidates.size()); i < candidates.size(); ++i) {
+  for (size_t i : smallest(candidates.size())) {
     FailureOr<Measured> trial = tryOut(candidates[i].schedule);
     if (failed(trial))
       return failure();
@@ -293,17 +315,13 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
       getOperation().emitError() << "the policy auto needs a budget";
       return signalPassFailure();
     }
-    cost::Profile read;
-    if (!costProfile.empty()) {
-      auto loaded = cost::loadProfile(costProfile);
-      if (!loaded) {
-        getOperation().emitError() << llvm::toString(loaded.takeError());
-        return signalPassFailure();
-      }
-      read = std::move(*loaded);
+    llvm::Expected<cost::Profile> profile =
+        costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
+    if (!profile) {
+      getOperation().emitError() << "--cost-profile=" << llvm::toString(profile.takeError());
+      return signalPassFailure();
     }
-    Recomputation recomputation(getOperation(), measure, costProfile.empty() ? cost::defaultProfile() : read,
-                                {.moves = 0, .seconds = solveTime});
+    Recomputation recomputation(getOperation(), measure, *profile, {.moves = 0, .seconds = solveTime});
     if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
       return signalPassFailure();
     numRepeated += recomputation.numRepeated;

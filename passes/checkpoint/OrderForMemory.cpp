@@ -1,8 +1,10 @@
 #include "ir/train/Dialect.h"
 #include "passes/Report.h"
 #include "passes/checkpoint/ApplySchedule.h"
-#include "passes/checkpoint/Order.h"
+#include "passes/checkpoint/Budget.h"
 #include "passes/checkpoint/Passes.h"
+#include "passes/checkpoint/remat/Order.h"
+#include "llvm/Support/FormatVariadic.h"
 
 namespace recast {
 #define GEN_PASS_DEF_ORDERFORMEMORY
@@ -96,6 +98,7 @@ struct OrderForMemoryPass : impl::OrderForMemoryBase<OrderForMemoryPass> {
     savedBytes += static_cast<unsigned>(saved);
     module.getBodyRegion().takeBody(better->module->getBodyRegion());
     addReport(module, "order-for-memory", llvm::json::Object{{"saved_bytes", saved}});
+    mainGraph(module).emitRemark() << "order of operators: the arena is " << formatBytes(saved) << " smaller";
     return success();
   }
 

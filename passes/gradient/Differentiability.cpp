@@ -36,10 +36,15 @@ FailureOr<Value> findLoss(GraphOp graph, StringRef name) {
   return scalars.front();
 }
 
+// A value of unknown type, a sequence and an optional may hold floats: to pass them over would cut the path without a
+// word.
+static bool mayHoldFloats(Value value) {
+  return isFloatTensor(value) || isa<UnknownType, onnx_ir::OpaqueType>(value.getType());
+}
+
 // True where a gradient flows from the node's outputs to operand `i`; `rule` is the node's.
 static bool carriesGradient(Node node, const Rule *rule, unsigned i) {
-  // A value of unknown type may be a float: to pass it over would cut the path without a word.
-  if (!node.input(i) || (!isFloatTensor(node.input(i)) && !isUnknown(node.input(i).getType())))
+  if (!node.input(i) || !mayHoldFloats(node.input(i)))
     return false;
   return !rule || (rule->kind == Kind::Rule && (i >= 64 || (rule->inputs >> i & 1) || rule->inputs == ~0ull));
 }
@@ -80,7 +85,7 @@ llvm::DenseSet<Value> dependentValues(GraphOp graph, ArrayRef<Value> sources) {
       });
     if (depends)
       for (Value result : op.getResults())
-        if (isFloatTensor(result) || isUnknown(result.getType()))
+        if (mayHoldFloats(result))
           found.insert(result);
   }
   return found;

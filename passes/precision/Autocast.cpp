@@ -50,7 +50,7 @@ private:
       precision::CastPlacement placement(holder, assignment, low);
       if (failed(placement.run()))
         return failure();
-      numCasts += placement.numCasts();
+      casts += placement.numCasts();
       if (round == 0)
         for (const std::string &line : assignment.remarks())
           say(line);
@@ -59,7 +59,7 @@ private:
       bool isLast = !placement.hasChanged() || !assignment.hasOwnCasts() || round + 1 == kMostRounds;
       if (!isLast)
         continue;
-      numLow += placement.numLow();
+      nodesLow += placement.numLow();
       for (auto [op, count] : assignment.refused())
         refused[op] += count;
       break;
@@ -93,14 +93,18 @@ private:
            "; raise the model's opset to " + Twine(needed) + " (export it again)");
     for (const std::string &name : policy.unusedNames())
       warn("--policy=" + this->policy + ": the rule for the name '" + name + "' decides nothing");
+    numCasts += casts;
+    numLow += nodesLow;
     addReport(getOperation(), "autocast",
               llvm::json::Object{{"type", type.getValue()},
-                                 {"casts_inserted", static_cast<int64_t>(numCasts)},
-                                 {"nodes_low", static_cast<int64_t>(numLow)},
+                                 {"casts_inserted", casts},
+                                 {"nodes_low", nodesLow},
                                  {"remarks", llvm::json::Array(remarks)}});
   }
 
   Type low;
+  /// Not read from the statistics: a build of LLVM without assertions keeps none.
+  int64_t casts = 0, nodesLow = 0;
   std::vector<std::string> remarks;
   llvm::MapVector<StringRef, unsigned> refused;
 };

@@ -42,8 +42,8 @@ struct RoundProductsPass : impl::RoundProductsBase<RoundProductsPass> {
     for (const std::string &name : policy->unusedNames())
       emitWarning(UnknownLoc::get(&getContext()))
           << "--policy=" << this->policy << ": the rule for the name '" << name << "' decides nothing";
-    addReport(getOperation(), "round-products",
-              llvm::json::Object{{"values_rounded", static_cast<int64_t>(numRounded)}});
+    numRounded += valuesRounded;
+    addReport(getOperation(), "round-products", llvm::json::Object{{"values_rounded", valuesRounded}});
   }
 
 private:
@@ -69,13 +69,15 @@ private:
           b.before(value.getParentBlock()->findAncestorOpInBlock(*op));
           b.setScope(nameOf(value));
           made = b.node("train.round_tf32", {value});
-          ++numRounded;
+          ++valuesRounded;
         }
         op->setOperand(i, made);
       }
     });
     return failure(b.failed());
   }
+
+  int64_t valuesRounded = 0;
 };
 
 } // namespace

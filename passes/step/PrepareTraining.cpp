@@ -1,4 +1,5 @@
 #include "ir/onnx/Node.h"
+#include "ir/onnx/Sequences.h"
 #include "ir/onnx/TypeInference.h"
 #include "mlir/IR/Builders.h"
 #include "passes/Passes.h"
@@ -42,6 +43,12 @@ void defaultsToInitializers(GraphOp graph) {
   graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
 }
 
+LogicalResult resolveSequences(GraphOp graph, TypeInference &types) {
+  NameScope names(graph);
+  NodeBuilder b(graph, names, types);
+  return Sequences(b).resolveAll(graph.getBody().front());
+}
+
 // Whatever may be trained: every floating-point initializer and input.
 LogicalResult expandFunctions(GraphOp graph, Value objective) {
   SmallVector<Value> sources;
@@ -65,7 +72,7 @@ struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
     forgetDeclaredTypes(graph);
     defaultsToInitializers(graph);
     TypeInference types;
-    if (failed(types.inferAll(graph.getBody())))
+    if (failed(types.inferAll(graph.getBody())) || failed(resolveSequences(graph, types)))
       return signalPassFailure();
     auto objective = gradient::findLoss(graph, loss);
     if (failed(objective))

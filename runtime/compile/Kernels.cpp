@@ -55,13 +55,17 @@ LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::v
   return success();
 }
 
+LogicalResult noKernel(Operation *op, ArrayRef<std::string> refusals) {
+  return op->emitError() << "node " << Node(op).describe() << ": no kernel runs it (" << llvm::join(refusals, "; ")
+                         << ")";
+}
+
 /// Replaces `op` by its definition in other operators. `next` becomes the first of them.
 LogicalResult expand(Unit &unit, Operation *op, ArrayRef<std::string> refusals, Operation *&next) {
   Node node(op);
   bool isTrain = isa<train::TrainDialect>(op->getDialect());
   if (!isTrain && !hasFunctionBody(node))
-    return op->emitError() << "node " << node.describe() << ": no kernel runs it (" << llvm::join(refusals, "; ")
-                           << ")";
+    return noKernel(op, refusals);
   NodeBuilder &b = unit.builder;
   Operation *before = op->getPrevNode();
   b.before(op);
@@ -169,11 +173,13 @@ static LogicalResult copyStateOutputs(Unit &unit, Block &block, bool referenceOn
       continue;
     unit.builder.before(end);
     unit.builder.setScope(isGraph ? unit.outputNames[operand.getOperandNumber()] : nameOf(operand.get()).str());
-    Value copied = unit.builder.node("Identity", {operand.get()});
+    Operation *copied = unit.builder.node("Identity", {operand.get()}, 1);
     std::vector<std::string> refusals;
-    if (failed(chooseKernel(unit, copied.getDefiningOp(), referenceOnly, refusals)))
+    if (failed(chooseKernel(unit, copied, referenceOnly, refusals)))
       return failure();
-    operand.set(copied);
+    if (!unit.prepared.contains(copied))
+      return noKernel(copied, refusals);
+    operand.set(copied->getResult(0));
   }
   return success();
 }

@@ -73,7 +73,7 @@ bool forwardOperands(Unit &unit, Operation *op) {
 LogicalResult simplifyOp(Unit &unit, Operation *op) {
   if (failed(refuseRecurrent(op)) || failed(prepareBodies(unit, op)) || failed(inferTypes(unit, op)))
     return failure();
-  if (op->getNumRegions() && failed(closeResults(unit, op)))
+  if ((op->getNumRegions() && failed(closeResults(unit, op))) || failed(unit.sequences.resolve(op)))
     return failure();
   if (!forwardOperands(unit, op))
     fold(unit, op);

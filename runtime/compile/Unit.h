@@ -1,7 +1,7 @@
 // One compilation in progress: the copy of the module that it rewrites, and what it has found out. The phases, in
 // order: bindInputs, inlineCalls, simplify, chooseKernels, buildPlan.
 #pragma once
-#include "ir/onnx/Builder.h"
+#include "ir/onnx/Sequences.h"
 #include "runtime/compile/Compile.h"
 #include "runtime/compile/Values.h"
 #include "llvm/ADT/StringMap.h"
@@ -27,7 +27,7 @@ using Carried = llvm::SmallVector<std::pair<mlir::OpOperand *, mlir::BlockArgume
 struct Unit {
   Unit(mlir::ModuleOp module, const StatePairs &state, std::shared_ptr<const void> model)
       : module(module), graph(onnx_ir::mainGraph(module)), block(graph.getBody().front()), state(state), names(graph),
-        builder(graph, names, types), values(std::move(model)) {
+        builder(graph, names, types), sequences(builder), values(std::move(model)) {
     for (mlir::Value output : block.getTerminator()->getOperands())
       outputNames.push_back(onnx_ir::nameOf(output).str());
   }
@@ -36,6 +36,7 @@ struct Unit {
     op->walk([&](mlir::Operation *inner) {
       types.forget(inner);
       values.forget(inner);
+      sequences.forget(inner);
       prepared.erase(inner);
     });
     op->erase();
@@ -49,6 +50,7 @@ struct Unit {
   onnx_ir::TypeInference types;
   onnx_ir::NameScope names;
   onnx_ir::NodeBuilder builder;
+  onnx_ir::Sequences sequences;
   Values values;
   llvm::StringMap<int64_t> sizes;                 ///< Of symbolic dimensions.
   llvm::SmallVector<onnx_ir::TensorAttr> initial; ///< One a block argument: the default; null: none.

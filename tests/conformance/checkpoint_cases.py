@@ -198,7 +198,9 @@ def random_mask(test):
         attributes = {n.output[0]: n.attribute[0].i for n in masks}
         again = [o for o in attributes if ".recompute" in o]
         wrong = [o for o in again if attributes[o] != attributes[o.split(".recompute")[0]]]
-        test.check(again and not wrong, f"{policy}: {len(again)} masks again, with their offsets {wrong}")
+        # A budget may be met without drawing masks again: they are the smallest tensors.
+        test.check((again or "budget" in policy) and not wrong,
+                   f"{policy}: {len(again)} masks again, with their offsets {wrong}")
 
 
 def routing(test):
@@ -274,7 +276,7 @@ def frozen_first(test):
     """Frozen first layers have no backward that would need them: nothing of them runs again."""
     residual_mlp(16).save(test)
     freeze = "--freeze=" + ",".join(f"{n}{i}.weight" for i in range(8) for n in ("up", "down"))
-    _, models = compare(test, ["--checkpoint=sqrt", "--checkpoint=every-7", "--memory-budget=min"], freeze)
+    _, models = compare(test, ["--checkpoint=sqrt", "--checkpoint=every-7", "--memory-budget=60%"], freeze)
     for policy, model in models.items():
         early = [o for n in model.graph.node for o in n.output
                  if ".recompute" in o and any(f"{k}{i}." in o for i in range(7) for k in ("up", "down", "block"))]

@@ -22,6 +22,21 @@ void printCostTotals(const llvm::json::Object &facts, llvm::raw_ostream &out);
 llvm::json::Object explainCost(mlir::ModuleOp module, const cost::Profile &profile);
 void printCost(const llvm::json::Object &facts, llvm::raw_ostream &out);
 
+/// {"parameters", "state", "inputs", "constants": BYTES} and ARENA, where ARENA is {"arena": BYTES, "steps": [{"name",
+/// "operator", "live"}], "fullest": {"step", "values", "outputs", "workspace", "lost", "holders": [{"kind", "name",
+/// "bytes", "first", "last"}]}, "buffers": [{"name", "type", "bytes", "offset", "first", "last"}], "bodies": [{"of"}
+/// and ARENA]}: the plan that recast-run would make. An error where a size is open.
+mlir::FailureOr<llvm::json::Object> explainMemory(mlir::ModuleOp module);
+void printMemory(const llvm::json::Object &facts, llvm::raw_ostream &out);
+/// {"machine", "repeated": [{"node", "again", "bytes", "flops", "ns"}], "curve": [{"budget_bytes", "peak_bytes",
+/// "repeated", "more_flops_percent", "more_time_percent"}]}: what runs again in the graph, and what `budgets` smaller
+/// amounts of memory would cost (at least 2). An error where a size is open, or no value is known to be the loss.
+mlir::FailureOr<llvm::json::Object> explainCheckpoints(mlir::ModuleOp module, int budgets,
+                                                       const cost::Profile &profile);
+void printCheckpoints(const llvm::json::Object &facts, llvm::raw_ostream &out);
+/// A page with a picture of the arena over time, of the facts of explainMemory.
+std::string memoryPage(const llvm::json::Object &facts, llvm::StringRef title);
+
 /// {"trainable": [{"name", "shape", "reason"}], "frozen": [...], "blocked": [...]}: what --train and --freeze would
 /// give. `blocked` lists nodes between parameters and the loss that cannot be differentiated.
 mlir::FailureOr<llvm::json::Object> explainTrainable(mlir::ModuleOp module, llvm::StringRef loss,

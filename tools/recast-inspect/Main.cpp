@@ -23,6 +23,14 @@ cl::opt<std::string> precision("precision", cl::ValueOptional, cl::value_desc("f
                                cl::desc("Each node's type, class and rule (default: the low type that the file has)"));
 cl::opt<bool> casts("casts", cl::desc("Each cast: value, types, bytes, what it is for"), cl::cat(category));
 cl::opt<bool> costs("cost", cl::desc("Each operator's arithmetic, bytes and estimated time"), cl::cat(category));
+cl::opt<bool> memory("memory", cl::desc("What takes memory in a run, over time, and who holds the peak"),
+                     cl::cat(category));
+cl::opt<bool> checkpoints("checkpoints", cl::desc("What runs again, and what less memory would cost"),
+                          cl::cat(category));
+cl::opt<int> budgets("budgets", cl::desc("With --checkpoints: how many amounts of memory are tried"), cl::init(16),
+                     cl::value_desc("N"), cl::cat(category));
+cl::opt<std::string> html("html", cl::desc("With --memory: write a page with a picture of the arena"),
+                          cl::value_desc("FILE"), cl::cat(category));
 cl::opt<std::string> costProfile("cost-profile", cl::value_desc("FILE.json"), cl::cat(category),
                                  cl::desc("The device for estimated times, as recast-opt --calibrate measured it"));
 cl::opt<std::string> nodeName("node", cl::desc("One node: operator, origin, types, rule, neighbours"),
@@ -50,6 +58,17 @@ mlir::LogicalResult bindDimensions(mlir::ModuleOp module) {
   return passes.run(module);
 }
 
+int writeFile(const std::string &path, llvm::StringRef text) {
+  auto out = io::OutputFile::create(path);
+  if (!out)
+    return tools::fail(kTool, llvm::toString(out.takeError()));
+  if (auto error = (*out)->write(llvm::ArrayRef(text.data(), text.size())))
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  if (auto error = (*out)->commit())
+    return tools::fail(kTool, llvm::toString(std::move(error)));
+  return tools::kDone;
+}
+
 int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Object &, llvm::raw_ostream &)) {
   if (json.empty()) {
     print(facts, llvm::outs());
@@ -57,14 +76,7 @@ int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Objec
   }
   std::string text;
   llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(llvm::json::Object(facts))) << '\n';
-  auto out = io::OutputFile::create(json);
-  if (!out)
-    return tools::fail(kTool, llvm::toString(out.takeError()));
-  if (auto error = (*out)->write(text))
-    return tools::fail(kTool, llvm::toString(std::move(error)));
-  if (auto error = (*out)->commit())
-    return tools::fail(kTool, llvm::toString(std::move(error)));
-  return tools::kDone;
+  return writeFile(json, text);
 }
 
 } // namespace
@@ -75,11 +87,17 @@ int main(int argc, char **argv) {
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   bool explainsPrecision = precision.getNumOccurrences() && nodeName.empty();
-  if (order + trainable + verifyRules + explainsPrecision + casts + costs + !nodeName.empty() > 1)
-    return tools::fail(kTool,
-                       "--order, --trainable, --verify, --precision, --casts, --cost and --node answer "
-                       "different questions: give one of them",
-                       tools::kUsage);
+  if (order + trainable + verifyRules + explainsPrecision + casts + costs + memory + checkpoints + !nodeName.empty() >
+      1)
+    return tools::fail(
+        kTool,
+        "--order, --trainable, --verify, --precision, --casts, --cost, --memory, --checkpoints and --node "
+        "answer different questions: give one of them",
+        tools::kUsage);
+  if (budgets < 2)
+    return tools::fail(kTool, "--budgets=N: a number from 2 on is needed", tools::kUsage);
+  if (!html.empty() && !memory)
+    return tools::fail(kTool, "--html=FILE shows what --memory says: give both", tools::kUsage);
   if (!precision.empty() && precision != "f16" && precision != "bf16")
     return tools::fail(kTool, "--precision=" + precision + ": f16 or bf16 is needed", tools::kUsage);
   mlir::DialectRegistry registry;
@@ -122,6 +140,15 @@ int main(int argc, char **argv) {
     auto facts = inspect::explainCasts(*module);
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printCasts);
   }
+  if (memory) {
+    auto facts = inspect::explainMemory(*module);
+    if (mlir::failed(facts))
+      return tools::kFailed;
+    if (!html.empty())
+      if (int code = writeFile(html, inspect::memoryPage(*facts, input)))
+        return code;
+    return write(*facts, inspect::printMemory);
+  }
   if (!nodeName.empty()) {
     auto facts = inspect::explainNode(*module, nodeName, precision, policy);
     return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printNode);
@@ -130,6 +157,10 @@ int main(int argc, char **argv) {
       costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
   if (!profile)
     return tools::fail(kTool, "--cost-profile=" + llvm::toString(profile.takeError()));
+  if (checkpoints) {
+    auto facts = inspect::explainCheckpoints(*module, budgets, *profile);
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printCheckpoints);
+  }
   return costs ? write(inspect::explainCost(*module, *profile), inspect::printCost)
                : write(inspect::summarize(*module, *profile), inspect::printSummary);
 }

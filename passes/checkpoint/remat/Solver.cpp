@@ -1,0 +1,131 @@
+#include "passes/checkpoint/remat/Solver.h"
+#include "passes/checkpoint/remat/Search.h"
+#include <algorithm>
+#include <numeric>
+
+namespace recast::remat {
+
+namespace {
+
+/// Searches that begin anew, each with this part of the effort; the best one goes on with the rest.
+constexpr int kStarts = 3;
+constexpr double kStartPart = 0.2;
+/// Budgets on the way down to one that is not reached at once.
+constexpr int kSteps = 24;
+/// Times the effort that these may take.
+constexpr int kPatience = 4;
+
+class Solver {
+public:
+  Solver(const Problem &problem, int64_t budgetBytes, const SolverOptions &options)
+      : P(problem), Budget(budgetBytes), Options(options), Seed(options.seed) {
+    double nodes = static_cast<double>(problem.nodes.size()) + 1;
+    Moves = options.moves ? options.moves : static_cast<uint64_t>(std::clamp(4e9 / nodes, 1e5, 1e7));
+  }
+
+  Solution solve(const Schedule *start) {
+    Schedule plain = plainSchedule(P);
+    take(plain);
+    if (Best.fits)
+      return Best;
+    if (start)
+      take(*start);
+    for (int i = 0; i < kStarts && !(Best.fits && isSpent(1)); ++i)
+      search(start && i == 0 ? *start : plain, Budget, kStartPart, false);
+    if (!Best.fits)
+      descend();
+    if (Best.fits && !isSpent(1))
+      search(Schedule(Best.schedule), Budget, 1 - kStarts * kStartPart, false);
+    return Best;
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Remembers the schedule where it is the best.
+  void take(const Schedule &schedule) {
+    Usage used = usage(P, schedule);
+    bool fits = used.peakBytes <= Budget;
+    bool isBetter = fits != Best.fits        ? fits
+                    : fits                   ? used.cost < Best.usage.cost
+                    : Best.usage.peakRun < 0 ? true
+                                             : used.peakBytes < Best.usage.peakBytes;
+    if (isBetter)
+      Best = {schedule, used, fits};
+  }
+
+  void search(const Schedule &start, int64_t budget, double part, bool stopWhenFits) {
+    Effort effort = {static_cast<uint64_t>(static_cast<double>(Moves) * part), {}};
+    if (Options.seconds > 0)
+      effort.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(Options.seconds * part));
+    Search search(P, start, budget, Seed++);
+    search.repair(0);
+    search.prune();
+    search.improve(effort, stopWhenFits);
+    take(search.best());
+    Spent += search.moves();
+  }
+
+  /// Whether so many times the effort is used up. One descent of a large graph may be more.
+  bool isSpent(int times) const {
+    if (Options.seconds > 0)
+      return Clock::now() - Start > times * std::chrono::duration<double>(Options.seconds);
+    return Spent >= static_cast<uint64_t>(times) * Moves;
+  }
+
+  /// Lower budgets step by step, each from the schedule that fits the one before: what does not fit at once may then.
+  void descend() {
+    double step = 0.15; // Of the way that is left.
+    for (int i = 0; i < kSteps && !Best.fits && !isSpent(kPatience); ++i) {
+      int64_t above = Best.usage.peakBytes - Budget;
+      int64_t budget =
+          Best.usage.peakBytes - std::max<int64_t>(1, static_cast<int64_t>(step * static_cast<double>(above)));
+      search(Schedule(Best.schedule), budget, 1.0 / kSteps, true);
+      step = std::clamp(Best.usage.peakBytes <= budget ? 1.5 * step : 0.5 * step, 0.01, 1.0);
+    }
+  }
+
+  const Problem &P;
+  int64_t Budget;
+  SolverOptions Options;
+  uint64_t Seed, Moves, Spent = 0;
+  Clock::time_point Start = Clock::now();
+  Solution Best;
+};
+
+} // namespace
+
+Solution solve(const Problem &problem, int64_t budgetBytes, const SolverOptions &options, const Schedule *start) {
+  return Solver(problem, budgetBytes, options).solve(start);
+}
+
+std::vector<Solution> curve(const Problem &problem, const std::vector<int64_t> &budgets, const SolverOptions &options) {
+  std::vector<size_t> order(budgets.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return budgets[a] > budgets[b]; });
+  std::vector<Solution> result(budgets.size());
+  const Schedule *start = nullptr;
+  for (size_t i : order) {
+    result[i] = solve(problem, budgets[i], options, start);
+    start = &result[i].schedule;
+  }
+  // What fits into less fits into more.
+  const Solution *smaller = nullptr;
+  for (size_t k = order.size(); k-- > 0;) {
+    Solution &solution = result[order[k]];
+    if (smaller && (smaller->fits ? !solution.fits || smaller->usage.cost < solution.usage.cost
+                                  : !solution.fits && smaller->usage.peakBytes < solution.usage.peakBytes)) {
+      solution = *smaller;
+      solution.fits = solution.usage.peakBytes <= budgets[order[k]];
+    }
+    smaller = &solution;
+  }
+  return result;
+}
+
+Solution leastPeak(const Problem &problem, const SolverOptions &options) {
+  return solve(problem, floorBound(problem).bytes, options);
+}
+
+} // namespace recast::remat

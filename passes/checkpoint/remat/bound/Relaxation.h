@@ -1,0 +1,85 @@
+// The recomputation problem as linear rows over binary columns, each of which every schedule keeps. Private to Bound.
+#pragma once
+#include "passes/checkpoint/remat/Problem.h"
+#include <cstdint>
+#include <vector>
+
+namespace recast::remat {
+
+/// Time is cut at *events*: the first runs of some nodes (the end of time is event `nodes.size()`). Gap g is the time
+/// between event g-1 and event g; a span is a gap or several that follow each other. Each column is 0 or 1.
+///   r(v,s)  node v runs again in span s, at least once
+///   h(t,g)  tensor t is held after event g: a reader, or a later event, finds the value that event g saw
+struct Column {
+  char kind;       ///< 'r' or 'h'
+  int index, span; ///< For 'h' the event.
+  int64_t cost;
+};
+
+/// Every row reads: sum of factor * column >= rhs. `index` and `other` name it together with kind and span. For a span
+/// from event f (not included) to event g:
+///   hold    h(t,g) <= h(t,f) + r(writer,s)       t = index
+///   need    1 <= h(t,f) + r(writer,s)            t = index: read in the span by a first run
+///   input   r(v,s) <= h(t,f) + r(writer,s)       v = index, t = other: v reads t
+///   sum     r(v,s) <= sum of r(v,gap)            v = index: over the span's gaps
+///   memory  what event g reads, writes and works in, and all other h(t,g), fit the budget; `span` is gap g
+enum class RowKind : char { Hold = 'H', Need = 'N', Input = 'I', Sum = 'S', Memory = 'M' };
+
+struct Term {
+  int column;
+  int64_t factor;
+};
+
+struct Row {
+  RowKind kind;
+  int index, other, span;
+  int64_t rhs;
+  std::vector<Term> terms;
+};
+
+/// Of events: from one, which may be -1 for the beginning, to a later one.
+struct Span {
+  int from, to;
+};
+
+class Relaxation {
+public:
+  /// `events` ascend and end with the end of time. `spans` are those of several gaps.
+  Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<int> events, const std::vector<Span> &spans);
+
+  const std::vector<Column> &columns() const { return columnList; }
+  const std::vector<Row> &rows() const { return rowList; }
+  const std::vector<int> &events() const { return eventList; }
+  /// The gaps, then the others.
+  const std::vector<Span> &spans() const { return spanList; }
+  int gaps() const { return static_cast<int>(eventList.size()); }
+  /// An estimate, and no bound: what first runs need when the columns are `point`, other runs come just before what
+  /// reads them first, and what they write is held from there to its last reader in the gap. By node, bytes at its
+  /// first run.
+  std::vector<double> estimatedBytes(const std::vector<double> &point) const;
+  /// The column's number, kNone where there is none (then it is 0), kOne where it is known to be 1.
+  int held(int tensor, int gap) const { return heldColumns[gap][tensor]; }
+  int repeated(int node, int span) const { return repeatColumns[span][node]; }
+  static constexpr int kNone = -1, kOne = -2;
+
+private:
+  void addColumns();
+  void addRows();
+  void addSpanRows(int span);
+  int addColumn(char kind, int index, int span, int64_t cost);
+
+  const Problem &problem;
+  int64_t budget;
+  std::vector<int> eventList, writers;
+  std::vector<Span> spanList;
+  std::vector<Column> columnList;
+  std::vector<Row> rowList;
+  std::vector<std::vector<int>> heldColumns;   ///< By event, then tensor.
+  std::vector<std::vector<int>> repeatColumns; ///< By span, then node.
+  std::vector<std::vector<char>> needed;       ///< By gap, then tensor: may be worth holding into or making in the gap.
+};
+
+/// For each event, the bytes that its node uses for certain: reads and writes without what it overwrites.
+int64_t usedBytes(const Problem &problem, int node);
+
+} // namespace recast::remat

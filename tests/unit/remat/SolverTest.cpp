@@ -1,0 +1,258 @@
+#include "passes/checkpoint/remat/Solver.h"
+#include "passes/checkpoint/remat/Timeline.h"
+#include <algorithm>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <queue>
+#include <random>
+
+namespace recast::remat {
+namespace {
+
+/// With all that training graphs have: several results, workspace, effects, results of the graph, operands overwritten.
+Problem randomProblem(std::mt19937 &random, int nodes) {
+  auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Problem problem;
+  for (int n = 0; n < nodes; ++n) {
+    Node node;
+    node.cost = below(20);
+    node.workspaceBytes = below(4) ? 0 : below(30);
+    node.canRepeat = below(7) > 0;
+    int before = static_cast<int>(problem.tensors.size());
+    for (int r = 0, reads = before ? below(4) : 0; r < reads; ++r) {
+      int t = below(3) ? std::max(0, before - 1 - below(4)) : below(before);
+      if (std::find(node.reads.begin(), node.reads.end(), t) == node.reads.end())
+        node.reads.push_back(t);
+    }
+    for (int w = 0, writes = below(5) ? 1 : 2; w < writes; ++w) {
+      node.writes.push_back(static_cast<int>(problem.tensors.size()));
+      problem.tensors.push_back({1 + below(40), below(8) == 0});
+    }
+    if (!node.reads.empty() && below(3) == 0) {
+      node.overwrites = {node.reads[0]};
+      problem.tensors[node.writes[0]].bytes = problem.tensors[node.reads[0]].bytes;
+    }
+    problem.nodes.push_back(node);
+  }
+  return problem;
+}
+
+/// The least cost within the budget, or -1: Dijkstra over (nodes that ran, tensors that are live), where after every
+/// run any of the live tensors are dropped.
+int64_t exhaustive(const Problem &problem, int64_t budget) {
+  int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
+  auto mask = [](const std::vector<int> &list) {
+    unsigned bits = 0;
+    for (int t : list)
+      bits |= 1u << t;
+    return bits;
+  };
+  unsigned kept = 0;
+  for (int t = 0; t < tensors; ++t)
+    kept |= static_cast<unsigned>(problem.tensors[t].isKept) << t;
+  std::vector<int64_t> bytes(1u << tensors, 0);
+  for (unsigned set = 1; set < bytes.size(); ++set)
+    bytes[set] = bytes[set & (set - 1)] + problem.tensors[__builtin_ctz(set)].bytes;
+  using State = std::pair<int64_t, std::pair<int, unsigned>>;
+  std::map<std::pair<int, unsigned>, int64_t> best;
+  std::priority_queue<State, std::vector<State>, std::greater<>> queue;
+  queue.push({0, {0, 0}});
+  while (!queue.empty()) {
+    auto [cost, state] = queue.top();
+    queue.pop();
+    auto [next, live] = state;
+    if (!best.emplace(state, cost).second)
+      continue;
+    if (next == nodes && (live & kept) == kept)
+      return cost;
+    for (int n = 0; n <= std::min(next, nodes - 1); ++n) {
+      const Node &node = problem.nodes[n];
+      unsigned reads = mask(node.reads), writes = mask(node.writes), over = mask(node.overwrites);
+      if ((n < next && !node.canRepeat) || (reads & ~live))
+        continue;
+      unsigned after = live | writes;
+      for (unsigned left = after;; left = (left - 1) & after) {
+        unsigned during = left | writes | (reads & ~over);
+        if (bytes[during] + node.workspaceBytes <= budget && !best.count({next + (n == next), left}))
+          queue.push({cost + node.cost, {next + (n == next), left}});
+        if (left == 0)
+          break;
+      }
+    }
+  }
+  return -1;
+}
+
+TEST(Timeline, AgreesWithUsageAfterEveryChange) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 40; ++trial) {
+    Problem problem = randomProblem(random, 5 + static_cast<int>(random() % 60));
+    Timeline line(problem, plainSchedule(problem));
+    for (int step = 0; step < 120; ++step) {
+      std::vector<int> repeats = line.repeats();
+      if (!repeats.empty() && random() % 3 == 0) {
+        line.erase(repeats[random() % repeats.size()]);
+      } else {
+        int next = line.end(), back = static_cast<int>(random() % (line.runs() - 1));
+        for (int i = 0; i < back; ++i)
+          next = line.previous(next);
+        // A node that has run before that place.
+        int node = static_cast<int>(random() % problem.nodes.size());
+        if (line.before(line.firstOf(node)) >= line.before(next) || !problem.nodes[node].canRepeat)
+          continue;
+        line.insert(node, next);
+      }
+      Schedule schedule = line.schedule();
+      ASSERT_EQ(check(problem, schedule), "");
+      Usage used = usage(problem, schedule);
+      ASSERT_EQ(line.peak(), used.peakBytes);
+      ASSERT_EQ(line.cost(), used.cost);
+    }
+  }
+}
+
+TEST(Solver, TinyGraphsAgainstAllSchedules) {
+  std::mt19937 random(11);
+  int fitting = 0, least = 0, impossible = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    Problem problem = randomProblem(random, 3 + trial % 5);
+    Usage plain = usage(problem, plainSchedule(problem));
+    int64_t budget = plain.peakBytes * static_cast<int64_t>(50 + random() % 50) / 100;
+    int64_t optimum = exhaustive(problem, budget);
+    Solution solution = solve(problem, budget, {.moves = 5000, .seconds = 0, .seed = 1});
+    ASSERT_EQ(check(problem, solution.schedule), "");
+    if (optimum < 0) {
+      ++impossible;
+      EXPECT_FALSE(solution.fits);
+      continue;
+    }
+    EXPECT_LE(floorBound(problem).bytes, budget);
+    ++fitting;
+    if (solution.fits) {
+      EXPECT_GE(solution.usage.cost, optimum);
+      least += solution.usage.cost == optimum;
+    }
+  }
+  EXPECT_GT(fitting, 20);
+  EXPECT_GT(impossible, 20);
+  EXPECT_GE(least, fitting * 85 / 100);
+}
+
+TEST(Solver, RandomGraphs) {
+  std::mt19937 random(3);
+  int repeats = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    Problem problem = randomProblem(random, 10 + static_cast<int>(random() % 80));
+    Usage plain = usage(problem, plainSchedule(problem));
+    std::vector<int64_t> budgets;
+    for (int percent : {60, 100, 85, 95, 0, 75})
+      budgets.push_back(plain.peakBytes * percent / 100);
+    std::vector<Solution> solutions = curve(problem, budgets, {.moves = 20000, .seconds = 0, .seed = 1});
+    int64_t bound = floorBound(problem).bytes;
+    for (size_t i = 0; i < budgets.size(); ++i) {
+      const Solution &solution = solutions[i];
+      ASSERT_EQ(check(problem, solution.schedule), "");
+      Usage used = usage(problem, solution.schedule);
+      EXPECT_EQ(used.peakBytes, solution.usage.peakBytes);
+      EXPECT_EQ(used.cost, solution.usage.cost);
+      EXPECT_EQ(solution.fits, used.peakBytes <= budgets[i]);
+      EXPECT_GE(used.peakBytes, bound);
+      EXPECT_LE(used.peakBytes, plain.peakBytes);
+      repeats += solution.fits && used.cost > plain.cost;
+      for (size_t k = 0; k < budgets.size(); ++k)
+        if (budgets[k] > budgets[i] && solution.fits) {
+          EXPECT_TRUE(solutions[k].fits);
+          EXPECT_LE(solutions[k].usage.cost, used.cost);
+        }
+    }
+    EXPECT_EQ(solutions[1].usage.cost, plain.cost); // The plain peak is enough for the plain order.
+    EXPECT_FALSE(solutions[4].fits);                // No budget at all.
+  }
+  EXPECT_GT(repeats, 30);
+}
+
+TEST(Solver, TheSameEffortGivesTheSameSchedule) {
+  std::mt19937 random(5);
+  Problem problem = randomProblem(random, 80);
+  int64_t budget = usage(problem, plainSchedule(problem)).peakBytes * 8 / 10;
+  SolverOptions options = {.moves = 30000, .seconds = 0, .seed = 4};
+  EXPECT_EQ(solve(problem, budget, options).schedule.runs, solve(problem, budget, options).schedule.runs);
+}
+
+TEST(Solver, AStartIsNeverMadeWorse) {
+  std::mt19937 random(9);
+  int starts = 0;
+  for (int trial = 0; trial < 20; ++trial) {
+    Problem problem = randomProblem(random, 70);
+    Usage plain = usage(problem, plainSchedule(problem));
+    int64_t budget = plain.peakBytes * 9 / 10;
+    Solution good = solve(problem, budget, {.moves = 100000, .seconds = 0, .seed = 1});
+    if (!good.fits)
+      continue;
+    Solution again = solve(problem, budget, {.moves = 1, .seconds = 0, .seed = 2}, &good.schedule);
+    EXPECT_TRUE(again.fits);
+    EXPECT_LE(again.usage.cost, good.usage.cost);
+    starts += good.usage.cost > plain.cost;
+  }
+  EXPECT_GT(starts, 3);
+}
+
+/// A chain of `layers` with its backward: each output of the forward is read again, the last first.
+Problem chain(int layers) {
+  Problem problem;
+  auto add = [&](std::vector<int> reads) {
+    problem.nodes.push_back({.cost = 1,
+                             .workspaceBytes = 0,
+                             .canRepeat = true,
+                             .reads = std::move(reads),
+                             .writes = {static_cast<int>(problem.tensors.size())},
+                             .overwrites = {}});
+    problem.tensors.push_back({1, false});
+  };
+  for (int i = 0; i < layers; ++i)
+    add(i ? std::vector<int>{i - 1} : std::vector<int>{});
+  for (int i = layers; i-- > 0;)
+    add(i == layers - 1 ? std::vector<int>{i} : std::vector<int>{static_cast<int>(problem.tensors.size()) - 1, i});
+  return problem;
+}
+
+/// Griewank and Walther's revolve: with `slots` for outputs of the forward beside the one that is in use, layers - 1
+/// steps are reversed with at least this many steps forward.
+int64_t revolve(int64_t layers, int64_t slots) {
+  int64_t rounds = 0, reach = 1; // reach = binomial(slots + rounds, slots).
+  while (reach < layers) {
+    ++rounds;
+    reach = reach * (slots + rounds) / rounds;
+  }
+  return rounds * layers - reach * rounds / (slots + 1);
+}
+
+TEST(Solver, ChainsAsGoodAsTheTheory) {
+  for (auto [layers, slots] : {std::pair(20, 4), {40, 6}, {64, 12}}) {
+    Problem problem = chain(layers);
+    // Peak: the slots, and while a backward node runs its two inputs and its output.
+    Solution solution = solve(problem, slots + 2, {.moves = 2'000'000, .seconds = 0, .seed = 1});
+    ASSERT_TRUE(solution.fits);
+    int64_t forward = solution.usage.cost - layers;
+    EXPECT_LE(forward - layers, revolve(layers, slots)) << layers << " layers, " << slots << " slots";
+  }
+}
+
+TEST(Floor, WhatTheInputsNeedCounts) {
+  // Two inputs of 10, each from an input of 100 of its own: the second is made while the first is there.
+  Problem problem;
+  problem.tensors = {{100, false}, {10, false}, {100, false}, {10, false}, {1, false}};
+  auto add = [&](std::vector<int> reads, int write) {
+    problem.nodes.push_back(
+        {.cost = 1, .workspaceBytes = 0, .canRepeat = true, .reads = reads, .writes = {write}, .overwrites = {}});
+  };
+  add({}, 0), add({0}, 1), add({}, 2), add({2}, 3), add({1, 3}, 4);
+  Floor floor = floorBound(problem);
+  EXPECT_EQ(floor.bytes, 120);
+  EXPECT_EQ(floor.node, 4);
+  EXPECT_EQ(leastPeak(problem).usage.peakBytes, 120);
+}
+
+} // namespace
+} // namespace recast::remat
