@@ -4,6 +4,7 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/FormatVariadic.h"
+#include <cmath>
 #include <map>
 
 using namespace mlir;
@@ -114,13 +115,15 @@ struct Census {
   std::vector<Row> rows;
 };
 
-void noteSymbols(Operation *op, llvm::SetVector<StringRef> &open) {
-  for (ValueRange values : {ValueRange(op->getOperands()), ValueRange(op->getResults())})
-    for (Value value : values)
-      if (auto type = dyn_cast<RankedTensorType>(value.getType()))
-        for (unsigned i = 0; i < type.getRank(); ++i)
-          if (type.isDynamicDim(i) && !dimSymbol(type, i).empty())
-            open.insert(dimSymbol(type, i));
+/// Symbols of the inputs' sizes: what --dim can bind.
+llvm::SetVector<StringRef> inputSymbols(GraphOp graph) {
+  llvm::SetVector<StringRef> symbols;
+  for (BlockArgument argument : graph.getBody().front().getArguments())
+    if (auto type = dyn_cast<RankedTensorType>(argument.getType()))
+      for (unsigned i = 0; i < type.getRank(); ++i)
+        if (type.isDynamicDim(i) && !dimSymbol(type, i).empty())
+          symbols.insert(dimSymbol(type, i));
+  return symbols;
 }
 
 std::string labelOf(Node node) {
@@ -132,13 +135,12 @@ std::string labelOf(Node node) {
 Census countAll(ModuleOp module, const cost::Profile &profile) {
   Census census;
   Phases phases(module);
+  census.open = inputSymbols(mainGraph(module));
   Block &block = mainGraph(module).getBody().front();
   cost::visitParts(block, [&](Operation *op, const cost::Cost &cost, int64_t times) {
     Node node(op);
     std::string name = cost::operatorName(node);
     bool isOpen = cost.known == cost::Known::OpenSizes;
-    if (isOpen)
-      noteSymbols(op, census.open);
     if (cost.known != cost::Known::Yes)
       (isOpen ? census.uncounted : census.unknown)
           .push_back(llvm::json::Object{{"name", labelOf(node)}, {"operator", name}});
@@ -164,10 +166,16 @@ llvm::json::Object sums(const std::map<StringRef, Sum> &map) {
   return object;
 }
 
+std::string machineOf(const cost::Profile &profile) {
+  return profile.machine + ", " + std::to_string(profile.threads) + (profile.threads == 1 ? " thread" : " threads");
+}
+
 llvm::json::Object totals(Census &census, const cost::Profile &profile) {
-  llvm::json::Object facts{
-      {"machine", profile.machine}, {"unknown", std::move(census.unknown)}, {"uncounted", std::move(census.uncounted)}};
-  if (!census.open.empty()) {
+  bool isOpen = !census.uncounted.empty() && !census.open.empty();
+  llvm::json::Object facts{{"machine", machineOf(profile)},
+                           {"unknown", std::move(census.unknown)},
+                           {"uncounted", std::move(census.uncounted)}};
+  if (isOpen) {
     facts["open"] = llvm::json::Array(census.open.getArrayRef());
     return facts;
   }
@@ -178,27 +186,27 @@ llvm::json::Object totals(Census &census, const cost::Profile &profile) {
   return facts;
 }
 
-/// 1234567 as "1.23 M".
-std::string brief(double number) {
-  const char *unit[] = {"", " k", " M", " G", " T", " P", " E"};
+/// Three digits and a unit: 1234567 as "1.23 M".
+std::string brief(double number, ArrayRef<const char *> units) {
   size_t i = 0;
-  for (; number >= 999.5 && i + 1 < std::size(unit); number /= 1000)
+  for (; number >= 999.5 && i + 1 < units.size(); number /= 1000)
     ++i;
-  return llvm::formatv(i == 0           ? "{0:f0}"
-                       : number < 9.995 ? "{0:f2}"
-                       : number < 99.95 ? "{0:f1}"
-                                        : "{0:f0}",
+  bool isWhole = number == std::trunc(number) && i == 0;
+  return llvm::formatv(isWhole || number >= 99.95 ? "{0:f0}"
+                       : number < 9.995           ? "{0:f2}"
+                                                  : "{0:f1}",
                        number)
              .str() +
-         unit[i];
+         units[i];
 }
 
-/// "1.23 GFLOP    4.50 MB    0.123 ms", in columns.
+/// "4.50 ms    1.23 GFLOP    4.50 MB", in columns.
 std::string columns(const llvm::json::Object &sum) {
+  constexpr const char *kTimes[] = {" ns", " us", " ms", " s"};
+  constexpr const char *kCounts[] = {" ", " k", " M", " G", " T", " P", " E"};
   auto number = [&](StringRef key) { return static_cast<double>(*sum.getInteger(key)); };
-  std::string ms = llvm::formatv("{0:f3} ms", number("ns") / 1e6);
-  std::string flops = brief(number("flops")) + "FLOP", bytes = brief(number("bytes")) + "B";
-  return llvm::formatv("{0,14} {1,12} {2,10}", ms, flops, bytes);
+  return llvm::formatv("{0,10} {1,12} {2,10}", brief(number("ns"), kTimes), brief(number("flops"), kCounts) + "FLOP",
+                       brief(number("bytes"), kCounts) + "B");
 }
 
 } // namespace

@@ -19,9 +19,14 @@ using cost::Work;
 using Clock = std::chrono::steady_clock;
 using Key = std::pair<std::string, std::string>; // Operator and type.
 
-constexpr size_t kLeastRuns = 3, kMostRuns = 50;
-constexpr double kSmallGraphNs = 20e6, kModelNs = 5e9; ///< After this, no more than kLeastRuns runs.
-constexpr double kSameAmount = 1.1;                    ///< Amounts within this factor are one point of a curve.
+/// How often a graph runs: at least so often, and on, up to kMostRuns times, while so many nanoseconds have not passed.
+struct Effort {
+  size_t leastRuns;
+  double ns;
+};
+constexpr Effort kSmallGraph{15, 20e6}, kPeak{5, 1e9}, kModel{5, 5e9};
+constexpr size_t kMostRuns = 50;
+constexpr double kSameAmount = 1.1; ///< Amounts within this factor are one point of a curve.
 
 double sinceNs(Clock::time_point begin) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
@@ -47,6 +52,9 @@ struct Operator {
   /// The amount of work that time goes with.
   bool isPerFlop() const { return work == Work::Product || work == Work::Convolution || work == Work::Reduction; }
   double amount(const Sample &sample) const { return isPerFlop() ? sample.flops : sample.bytes; }
+  void sort() {
+    llvm::sort(samples, [&](const Sample &a, const Sample &b) { return amount(a) < amount(b); });
+  }
 };
 using Operators = std::map<Key, Operator>;
 
@@ -85,12 +93,11 @@ Result<Program> prepare(ModuleOp module) {
   return Program{std::move(*plan), std::move(*executor)};
 }
 
-/// Runs kLeastRuns times, and on while `enoughNs` have not passed. The time of the fastest run: what else happens on
-/// the machine only adds.
-Result<double> repeat(Executor &executor, double enoughNs) {
+/// The time of the fastest run: what else happens on the machine only adds.
+Result<double> repeat(Executor &executor, Effort effort) {
   std::vector<double> times;
   Clock::time_point begin = Clock::now();
-  while (times.size() < kLeastRuns || (times.size() < kMostRuns && sinceNs(begin) < enoughNs)) {
+  while (times.size() < effort.leastRuns || (times.size() < kMostRuns && sinceNs(begin) < effort.ns)) {
     Clock::time_point start = Clock::now();
     if (Status status = executor.run(); !status.ok())
       return status;
@@ -100,7 +107,7 @@ Result<double> repeat(Executor &executor, double enoughNs) {
 }
 
 /// Adds a sample for each step of the graph: the fastest of some runs.
-Status measureSteps(MLIRContext &context, ModuleOp module, double enoughNs, Operators &into) {
+Status measureSteps(MLIRContext &context, ModuleOp module, Effort effort, Operators &into) {
   auto program = prepare(module);
   if (!program)
     return program.status();
@@ -112,7 +119,7 @@ Status measureSteps(MLIRContext &context, ModuleOp module, double enoughNs, Oper
     times[&event.plan.steps[event.step]].push_back(sinceNs(begins.back()));
     begins.pop_back();
   };
-  if (auto ran = repeat(*program->executor, enoughNs); !ran)
+  if (auto ran = repeat(*program->executor, effort); !ran)
     return ran.status();
   for (auto &[step, ns] : times) {
     if (!step->bodies.empty())
@@ -131,23 +138,7 @@ Result<double> timeOfRun(ModuleOp module) {
   auto program = prepare(module);
   if (!program)
     return program.status();
-  return repeat(*program->executor, kSmallGraphNs);
-}
-
-/// The model's samples take the place of others of about their amounts.
-void replace(Operators &operators, const Operators &model) {
-  for (const auto &[key, own] : model) {
-    Operator &entry = operators[key];
-    entry.work = own.work;
-    auto [least, most] =
-        std::minmax_element(own.samples.begin(), own.samples.end(),
-                            [&](const Sample &a, const Sample &b) { return own.amount(a) < own.amount(b); });
-    llvm::erase_if(entry.samples, [&](const Sample &sample) {
-      return own.amount(sample) * kSameAmount >= own.amount(*least) &&
-             own.amount(sample) <= own.amount(*most) * kSameAmount;
-    });
-    entry.samples.insert(entry.samples.end(), own.samples.begin(), own.samples.end());
-  }
+  return repeat(*program->executor, kPeak);
 }
 
 /// Four digits are more than a second run would give again.
@@ -167,6 +158,15 @@ cost::Curve curveOf(const Operator &entry) {
       curve.points.emplace_back(round(sum / static_cast<double>(ns.size())), round(median(ns)));
   }
   return curve;
+}
+
+/// The model's points take the place of others of about their amounts. Precondition: there are some.
+void extend(cost::Curve &curve, cost::Curve own) {
+  double least = own.points.front().first / kSameAmount, most = own.points.back().first * kSameAmount;
+  llvm::erase_if(curve.points, [&](auto point) { return point.first >= least && point.first <= most; });
+  curve.isPerFlop = own.isPerFlop;
+  curve.points.insert(curve.points.end(), own.points.begin(), own.points.end());
+  llvm::sort(curve.points);
 }
 
 /// Peaks of products and convolutions: the best of all samples. Of other classes: what the operators reach in their
@@ -189,45 +189,52 @@ void findPeaks(const Operators &operators, cost::Profile &profile) {
   }
   for (auto &[key, values] : rates) {
     bool isPeak = key.first == Work::Product || key.first == Work::Convolution;
-    profile.gflops[key.first][key.second] = isPeak ? *llvm::max_element(values) : median(values);
+    profile.gflops[key.first][key.second] = round(isPeak ? *llvm::max_element(values) : median(values));
   }
-  profile.movesGBs = moves.empty() ? profile.memoryGBs : median(std::move(moves));
+  profile.movesGBs = moves.empty() ? profile.memoryGBs : round(median(std::move(moves)));
 }
 
-} // namespace
-
-llvm::Expected<cost::Profile> calibrate(MLIRContext &context, ModuleOp model) {
-  auto fail = [](const Status &status) { return llvm::createStringError("--calibrate: " + status.message()); };
-  context.loadAllAvailableDialects();
-  constexpr int64_t kSteps = 256, kCopyBytes = int64_t(64) << 20;
+/// Without a model: peaks, and curves of operators in some sizes.
+Result<cost::Profile> measureMachine(MLIRContext &context) {
+  constexpr int64_t kSteps = 256, kCopyBytes = int64_t(32) << 20;
   auto chain = timeOfRun(*overheadGraph(context, kSteps)), copy = timeOfRun(*copyGraph(context, kCopyBytes));
   if (!chain || !copy)
-    return fail((chain ? copy : chain).status());
+    return (chain ? copy : chain).status();
   cost::Profile profile;
-  profile.machine = (llvm::sys::getHostCPUName() + ", " + std::to_string(threadCount()) + " threads").str();
+  profile.machine = llvm::sys::getHostCPUName().str();
   profile.threads = threadCount();
   profile.overheadNs = round(*chain / kSteps);
   profile.memoryGBs = round(2 * kCopyBytes / *copy);
-
-  Operators operators, own;
+  Operators operators;
   // What the runtime has no kernel for is no step of a plan either.
-  forEachCalibrationGraph(context,
-                          [&](ModuleOp graph) { (void)measureSteps(context, graph, kSmallGraphNs, operators); });
-  if (model)
-    if (Status status = measureSteps(context, model, kModelNs, own); !status.ok())
-      return fail(status);
-  replace(operators, own);
+  forEachCalibrationGraph(context, [&](ModuleOp graph) { (void)measureSteps(context, graph, kSmallGraph, operators); });
   for (auto &[key, entry] : operators)
-    llvm::sort(entry.samples, [&](const Sample &a, const Sample &b) { return entry.amount(a) < entry.amount(b); });
+    entry.sort();
   findPeaks(operators, profile);
-  for (auto &[work, types] : profile.gflops)
-    for (auto &[type, peak] : types)
-      peak = round(peak);
-  profile.movesGBs = round(profile.movesGBs);
   for (const auto &[key, entry] : operators)
     if (cost::Curve curve = curveOf(entry); !curve.points.empty())
       profile.operators[key] = std::move(curve);
   return profile;
+}
+
+} // namespace
+
+llvm::Expected<cost::Profile> calibrate(MLIRContext &context, ModuleOp model, const cost::Profile *base) {
+  auto fail = [](const Status &status) { return llvm::createStringError("--calibrate: " + status.message()); };
+  context.loadAllAvailableDialects();
+  Result<cost::Profile> profile = base ? Result<cost::Profile>(*base) : measureMachine(context);
+  if (!profile)
+    return fail(profile.status());
+  Operators own;
+  if (model)
+    if (Status status = measureSteps(context, model, kModel, own); !status.ok())
+      return fail(status);
+  for (auto &[key, entry] : own) {
+    entry.sort();
+    if (cost::Curve curve = curveOf(entry); !curve.points.empty()) // None where nothing was to be done.
+      extend(profile->operators[key], std::move(curve));
+  }
+  return std::move(*profile);
 }
 
 } // namespace recast::tools

@@ -283,7 +283,8 @@ void forEachOperation(ModuleOp module, llvm::function_ref<void(ModuleOp)> measur
 }
 
 void build(MLIRContext &context, Build what, Type type, size_t size, llvm::function_ref<void(ModuleOp)> measure) {
-  constexpr int64_t kElems[] = {1 << 8, 1 << 14, 1 << 20}, kSides[] = {16, 128, 768}, kImages[] = {8, 16, 64};
+  // The largest take some milliseconds: long enough to show a rate, short enough to run undisturbed now and then.
+  constexpr int64_t kElems[] = {1 << 8, 1 << 13, 1 << 18}, kSides[] = {16, 128, 512}, kImages[] = {8, 16, 48};
   ScopedDiagnosticHandler quiet(&context, [](Diagnostic &) { return success(); });
   Graph graph(context);
   graph.type = type;

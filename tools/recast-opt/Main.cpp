@@ -89,8 +89,8 @@ Flag<std::string> normalize("normalize",
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
 Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
 Flag<std::string> calibrateTo("calibrate",
-                              "Measure how fast this machine is and write a cost profile; with MODEL also its own "
-                              "steps, in their sizes",
+                              "Measure how fast this machine is and write a cost profile; with MODEL also the "
+                              "operators of OUT in their sizes (then --cost-profile is what to start from)",
                               "", cl::value_desc("FILE.json"));
 Flag<std::string> costProfile("cost-profile", "Speed of the device that decisions about time are made for", "",
                               cl::value_desc("FILE.json"));
@@ -304,9 +304,9 @@ llvm::Error writeReport(mlir::ModuleOp module) {
   return writeText(text, report);
 }
 
-// `module` may be null: then the machine alone is measured. 0 or the exit code.
-int writeProfile(mlir::MLIRContext &context, mlir::ModuleOp module) {
-  auto profile = tools::calibrate(context, module);
+// Without `module` the machine alone is measured. 0 or the exit code.
+int writeProfile(mlir::MLIRContext &context, mlir::ModuleOp module, const std::optional<cost::Profile> &base) {
+  auto profile = tools::calibrate(context, module, base ? &*base : nullptr);
   if (!profile)
     return tools::fail(kTool, llvm::toString(profile.takeError()));
   if (auto error = writeText(cost::toJson(*profile), calibrateTo))
@@ -333,16 +333,20 @@ int main(int argc, char **argv) {
     return tools::fail(kTool, "MODEL is missing: see --help", tools::kUsage);
   if (output.empty() && calibrateTo.empty())
     return tools::fail(kTool, "-o OUT is missing: where does the result go?", tools::kUsage);
-  if (!costProfile.empty())
-    if (auto profile = cost::loadProfile(costProfile); !profile)
-      return tools::fail(kTool, "--cost-profile=" + llvm::toString(profile.takeError()));
+  std::optional<cost::Profile> profile;
+  if (!costProfile.empty()) {
+    auto loaded = cost::loadProfile(costProfile);
+    if (!loaded)
+      return tools::fail(kTool, "--cost-profile=" + llvm::toString(loaded.takeError()));
+    profile = std::move(*loaded);
+  }
 
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   tools::DiagnosticPrinter printer(context, kTool);
   if (input.empty())
-    return writeProfile(context, nullptr);
+    return writeProfile(context, nullptr, profile);
   std::shared_ptr<io::MappedFile> source;
   auto handling = options.emit == Emit::Step      ? io::TrainingInfo::Join
                   : options.emit == Emit::Forward ? io::TrainingInfo::Keep
@@ -370,7 +374,7 @@ int main(int argc, char **argv) {
   if (auto error = writeReport(*module))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   if (!calibrateTo.empty())
-    if (int code = writeProfile(context, *module))
+    if (int code = writeProfile(context, *module, profile))
       return code;
   if (output.empty())
     tools::finish(tools::kDone);
