@@ -1,8 +1,8 @@
 """What recast-inspect says that a step costs: every operator is counted, and products as their shapes say.
 
-The products of the forward graph are counted here a second time, from the shapes that onnxruntime's run gives; they must
-be equal. Those of the step are at least twice as many (each needs the gradient of one operand at least) and at most three
-times (of both). Times of nodes add up to the sum, to a nanosecond a node for rounding.
+The products of the forward graph are counted here a second time, from the shapes that onnxruntime's run gives; they
+must be equal. Those of the step are at least twice as many (each needs the gradient of one operand at least) and at
+most three times (of both). Times of nodes add up to the sum, to a nanosecond a node for rounding.
 """
 import json
 import math
@@ -44,8 +44,9 @@ def products(test, facts, tensors):
 
 
 def dims(facts, tensors):
+    shapes = {i["name"]: tensors["in." + i["name"]].shape[1:] for i in facts["inputs"]}
     return sorted({f"--dim={symbol}={size}" for i in facts["inputs"]
-                   for symbol, size in zip(i["shape"], tensors["in." + i["name"]].shape[1:]) if isinstance(symbol, str)})
+                   for symbol, size in zip(i["shape"], shapes[i["name"]]) if isinstance(symbol, str)})
 
 
 def cost(test, model, *flags):
@@ -66,7 +67,8 @@ def main():
                    sorted(s[:s.rindex("=") + 1] for s in sizes), f"without sizes, they are asked for: {open_['open']}")
     forward, want = cost(test, test.model, *sizes), products(test, facts, tensors)
     if want is not None:
-        test.check(computed(forward) == want > 0, f"forward: {computed(forward)} operations in products, {want} expected")
+        test.check(computed(forward) == want > 0,
+                   f"forward: {computed(forward)} operations in products, {want} expected")
     step = test.temp / "step.onnx"
     test.tool("recast-opt", test.model, *kit.ADAMW, *sizes, "-o", step)
     whole = cost(test, step)
