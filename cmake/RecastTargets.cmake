@@ -1,7 +1,7 @@
 # recast_library(NAME [MLIR] [DEPENDS target...] [LINK library...]): a library of every .cpp beside the CMakeLists.txt.
 #
-# DEPENDS names recast's own libraries and is checked against the layering: ir links neither passes nor runtime, and
-# passes and runtime do not link each other. MLIR adds the headers and the shared MLIR and LLVM libraries.
+# DEPENDS names recast's own libraries and is checked against the layering: ir links neither passes nor runtime (both may
+# link ir, costs included), and passes and runtime do not link each other. MLIR adds the headers and the shared MLIR and LLVM libraries.
 add_library(recast_flags INTERFACE)
 target_compile_options(recast_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter)
 if(RECAST_SANITIZE)

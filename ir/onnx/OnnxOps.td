@@ -2,7 +2,7 @@
 //
 // Families first, then a line or two an operator. Semantics are the ONNX operator's of the same name, at the opset that
 // the model imports: https://onnx.ai/onnx/operators/. Attributes, defaults, legality and shape functions come from the
-// ONNX library's schemas and are not repeated here.
+// ONNX library's schemas and are not repeated here. Numbers are arithmetic operations an element (see WorkClass).
 //===----------------------------------------------------------------------===//
 #ifndef RECAST_ONNX_OPS
 #define RECAST_ONNX_OPS

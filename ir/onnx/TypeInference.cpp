@@ -1,10 +1,10 @@
 #include "ir/onnx/TypeInference.h"
 #include "ir/onnx/AttrProto.h"
 #include "ir/onnx/ExpandFunction.h"
+#include "ir/onnx/KnownInts.h"
 #include "ir/onnx/TensorData.h"
 #include "onnx/defs/shape_inference.h"
 #include "onnx/shape_inference/implementation.h"
-#include <cmath>
 #include <deque>
 #include <unordered_map>
 
@@ -12,9 +12,6 @@ using namespace mlir;
 namespace recast::onnx_ir {
 
 namespace {
-
-// Constants above this size are no shapes and no axes: schema functions do not need their data.
-constexpr int64_t kDataElems = 4096;
 
 // Node-based: the schema functions hold pointers to several entries at once.
 using ShapeData = std::unordered_map<void *, onnx::TensorShapeProto>;
@@ -82,7 +79,7 @@ public:
     TensorAttr tensor = i < facts.op->getNumOperands() ? constantOf(facts.op->getOperand(i)) : TensorAttr();
     if (!tensor)
       return propagatedData(i);
-    if (tensor.getType().getNumElements() > kDataElems || !tensor.getType().getElementType().isIntOrFloat())
+    if (tensor.getType().getNumElements() > kMostKnownInts || !tensor.getType().getElementType().isIntOrFloat())
       return nullptr;
     auto &slot = data[i];
     if (!slot) {
@@ -279,10 +276,10 @@ const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   if (!type || !type.getElementType().isInteger() || type.getRank() > 1)
     return nullptr;
   onnx::TensorShapeProto known;
-  if (auto ints = constantInts(value); ints && ints->size() <= kDataElems) {
+  if (auto ints = constantInts(value); ints && ints->size() <= kMostKnownInts) {
     for (int64_t i : *ints)
       known.add_dim()->set_dim_value(i);
-  } else if (type.getRank() == 1 && !type.isDynamicDim(0) && type.getDimSize(0) <= kDataElems) {
+  } else if (type.getRank() == 1 && !type.isDynamicDim(0) && type.getDimSize(0) <= kMostKnownInts) {
     for (int64_t i = 0; i < type.getDimSize(0); ++i)
       known.add_dim();
   } else {
@@ -349,31 +346,9 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
       // Less is known; inference itself has already succeeded.
     }
   }
-  passInts(op);
+  if (auto ints = evaluateInts(op, [&](Value value) { return knownInts(value); }))
+    impl->shapes[op->getResult(0).getAsOpaquePointer()] = std::move(*ints);
   return success();
-}
-
-// Integers that come out of operators whose schemas do not say which: constants that are cast or reshaped.
-void TypeInference::passInts(Operation *op) {
-  auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  bool isShape =
-      type && type.getRank() <= 1 && (type.getElementType().isInteger(64) || type.getElementType().isInteger(32));
-  if (!isShape || !isa<CastOp, CastLikeOp, ReshapeOp>(op))
-    return;
-  onnx::TensorShapeProto &result = impl->shapes[op->getResult(0).getAsOpaquePointer()];
-  if (const onnx::TensorShapeProto *known = knownInts(op->getOperand(0))) {
-    result = *known;
-    return;
-  }
-  TensorAttr constant = constantOf(op->getOperand(0));
-  auto numbers = constant && constant.getType().getNumElements() <= kDataElems ? asDoubles(constant) : std::nullopt;
-  auto isInt = [](double number) { return std::abs(number) < 1e15 && number == std::trunc(number); };
-  result.Clear();
-  if (numbers && llvm::all_of(*numbers, isInt))
-    for (double number : *numbers)
-      result.add_dim()->set_dim_value(static_cast<int64_t>(number));
-  else
-    forget(op);
 }
 
 LogicalResult TypeInference::inferAll(Region &region, bool fresh) {

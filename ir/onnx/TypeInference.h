@@ -26,8 +26,6 @@ public:
   const onnx::TensorShapeProto *knownInts(mlir::Value value);
 
 private:
-  void passInts(mlir::Operation *op);
-
   struct Impl;
   std::unique_ptr<Impl> impl;
 };

@@ -115,13 +115,15 @@ struct Census {
   std::vector<Row> rows;
 };
 
-void noteSymbols(Operation *op, llvm::SetVector<StringRef> &open) {
-  for (ValueRange values : {ValueRange(op->getOperands()), ValueRange(op->getResults())})
-    for (Value value : values)
-      if (auto type = dyn_cast<RankedTensorType>(value.getType()))
-        for (unsigned i = 0; i < type.getRank(); ++i)
-          if (type.isDynamicDim(i) && !dimSymbol(type, i).empty())
-            open.insert(dimSymbol(type, i));
+/// Symbols of the inputs' sizes: what --dim can bind.
+llvm::SetVector<StringRef> inputSymbols(GraphOp graph) {
+  llvm::SetVector<StringRef> symbols;
+  for (BlockArgument argument : graph.getBody().front().getArguments())
+    if (auto type = dyn_cast<RankedTensorType>(argument.getType()))
+      for (unsigned i = 0; i < type.getRank(); ++i)
+        if (type.isDynamicDim(i) && !dimSymbol(type, i).empty())
+          symbols.insert(dimSymbol(type, i));
+  return symbols;
 }
 
 std::string labelOf(Node node) {
@@ -133,13 +135,12 @@ std::string labelOf(Node node) {
 Census countAll(ModuleOp module, const cost::Profile &profile) {
   Census census;
   Phases phases(module);
+  census.open = inputSymbols(mainGraph(module));
   Block &block = mainGraph(module).getBody().front();
   cost::visitParts(block, [&](Operation *op, const cost::Cost &cost, int64_t times) {
     Node node(op);
     std::string name = cost::operatorName(node);
     bool isOpen = cost.known == cost::Known::OpenSizes;
-    if (isOpen)
-      noteSymbols(op, census.open);
     if (cost.known != cost::Known::Yes)
       (isOpen ? census.uncounted : census.unknown)
           .push_back(llvm::json::Object{{"name", labelOf(node)}, {"operator", name}});
@@ -170,10 +171,11 @@ std::string machineOf(const cost::Profile &profile) {
 }
 
 llvm::json::Object totals(Census &census, const cost::Profile &profile) {
+  bool isOpen = !census.uncounted.empty() && !census.open.empty();
   llvm::json::Object facts{{"machine", machineOf(profile)},
                            {"unknown", std::move(census.unknown)},
                            {"uncounted", std::move(census.uncounted)}};
-  if (!census.open.empty()) {
+  if (isOpen) {
     facts["open"] = llvm::json::Array(census.open.getArrayRef());
     return facts;
   }

@@ -93,8 +93,7 @@ Result<Program> prepare(ModuleOp module) {
   return Program{std::move(*plan), std::move(*executor)};
 }
 
-/// The time of the fastest run: what else happens on
-/// the machine only adds.
+/// The time of the fastest run: what else happens on the machine only adds.
 Result<double> repeat(Executor &executor, Effort effort) {
   std::vector<double> times;
   Clock::time_point begin = Clock::now();

@@ -31,7 +31,7 @@ std::string outputType(const std::string &nodes) {
   return text;
 }
 
-TEST(TypeInference, SizesPassThroughCastLikeAndReshape) {
+TEST(TypeInference, SizesPassThroughCastsReshapeAndDivision) {
   std::string constants = "zero = Constant<value_int = 0>() four = Constant<value_int = 4>() one = "
                           "Constant<value_int = 1>() ";
   EXPECT_EQ(outputType(constants + "end = CastLike(four, zero) y = Range(zero, end, one)"), "tensor<4xi64>");
@@ -41,6 +41,14 @@ TEST(TypeInference, SizesPassThroughCastLikeAndReshape) {
   EXPECT_EQ(outputType(constants + "two = Constant<value_float = 2.0>() start = CastLike(two, zero) y = Range(start, "
                                    "four, one)"),
             "tensor<2xi64>");
+  EXPECT_EQ(outputType("s = Shape(x) three = Constant<value_ints = [3]>() q = Div(s, three) y = ConstantOfShape(q)"),
+            "tensor<0x1xf32>");
+  EXPECT_EQ(outputType("s = Shape(x) none = Constant<value_ints = [0]>() q = Div(s, none) y = ConstantOfShape(q)"),
+            "tensor<?x?xf32>");
+  // The larger of both sizes where it is a multiple, as attention repeats heads.
+  EXPECT_EQ(outputType("s = Shape(x) two = Constant<value_ints = [2]>() m = Mod(s, two) zero = Constant<value_ints = "
+                       "[0]>() even = Equal(m, zero) q = Div(s, two) n = Where(even, q, s) y = ConstantOfShape(n)"),
+            "tensor<1x3xf32>");
   EXPECT_EQ(outputType("s = Shape(x) zero = Constant<value_int = 0>() n = Gather(s, zero) one = "
                        "Constant<value_int = 1>() y = Range(zero, n, one)"),
             "tensor<2xi64>");
