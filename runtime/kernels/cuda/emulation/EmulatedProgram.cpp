@@ -6,13 +6,14 @@ namespace recast::cuda {
 
 // One table a file of source/.
 std::span<const emulation::Kernel> copyKernels();
+std::span<const emulation::Kernel> indexingKernels();
 
 namespace emulation {
 
 std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
-    for (std::span<const Kernel> family : {copyKernels()})
+    for (std::span<const Kernel> family : {copyKernels(), indexingKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

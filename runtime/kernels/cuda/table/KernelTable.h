@@ -113,6 +113,7 @@ struct Row {
 
 // One table a family; each is defined in the file of that name.
 std::span<const Row> copyRows();
+std::span<const Row> indexingRows();
 
 /// All rows.
 std::span<const Row> rows();
