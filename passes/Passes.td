@@ -85,7 +85,10 @@ def InsertRandomMasks : Recast_Pass<"insert-random-masks"> {
     `rng_key` becomes a state input that grows by one a step: each step has masks of its own, and the same state gives the
     same masks again, on any runtime. Dropout in inference form, or with an unknown ratio or mode, stays.
   }];
-  let options = [Option<"seed", "seed", "int64_t", "0", "Initial key">];
+  let options = [
+    Option<"seed", "seed", "int64_t", "0", "Initial key">,
+    Option<"dataParallel", "data-parallel", "bool", "false", "Each rank draws masks of its own">,
+  ];
   let statistics = [Statistic<"numMasks", "masks", "Dropouts replaced">];
 }
 
@@ -129,6 +132,7 @@ def NormalizeLoss : Recast_Pass<"normalize-loss"> {
            "else samples">,
     ListOption<"train", "train", "std::string", "Globs of tensors that are trained; none: the default choice">,
     ListOption<"freeze", "freeze", "std::string", "Globs of parameters that are not">,
+    Option<"dataParallel", "data-parallel", "bool", "false", "Refuse losses that ranks cannot average with one count">,
   ];
   let statistics = [Statistic<"numTerms", "terms", "Terms of the loss that were weighted">];
 }
@@ -152,6 +156,20 @@ def AccumulateMicroBatches : Recast_Pass<"accumulate-micro-batches"> {
     Statistic<"numInside", "inside", "Nodes computed for each micro-batch">,
     Statistic<"numOutside", "outside", "Nodes computed once a step">,
   ];
+}
+
+def ReduceAcrossRanks : Recast_Pass<"reduce-across-ranks"> {
+  let summary = "Sum what the ranks have computed, once a step, and divide it by one count over all of them";
+  let description = [{
+    ```
+    grad.w, loss, tokens   ->   all = train.all_reduce(grad.w * tokens, loss * tokens, tokens, ...)
+                                grad.w = all.0 / all.2, loss = all.1 / all.2
+    ```
+    The one point of a step where ranks meet. A rank's mean counts as much as it has tokens, or, where the loss counts
+    samples, as much as every other's; sums stay sums. Running statistics become the mean over the ranks, and an amax
+    the largest. Found_inf, skip and scale follow from the sums, and so are the same everywhere.
+  }];
+  let statistics = [Statistic<"numGradients", "gradients", "Gradients that are reduced">];
 }
 
 def InsertLossScale : Recast_Pass<"insert-loss-scale"> {

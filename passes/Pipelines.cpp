@@ -63,11 +63,12 @@ void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
 void addStep(OpPassManager &passes, const PipelineOptions &o) {
   std::string scale = !o.lossScale.empty() ? o.lossScale : o.precision == "f16" ? "dynamic" : "none";
   bool isDynamic = scale == "dynamic", isScaled = scale != "none";
-  if (o.accumulate > 1) {
+  if (o.accumulate > 1 || o.dataParallel) {
     NormalizeLossOptions normalize;
     normalize.loss = o.loss;
     normalize.microBatches = o.accumulate;
     normalize.by = o.normalize;
+    normalize.dataParallel = o.dataParallel;
     normalize.train.assign(o.train.begin(), o.train.end());
     normalize.freeze.assign(o.freeze.begin(), o.freeze.end());
     passes.addPass(createNormalizeLoss(normalize));
@@ -86,6 +87,8 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
     accumulate.microBatches = o.accumulate;
     passes.addPass(createAccumulateMicroBatches(accumulate));
   }
+  if (o.dataParallel)
+    passes.addPass(createReduceAcrossRanks());
   passes.addPass(createUnscaleGradients());
   if (!o.monitor.empty()) {
     MonitorGradientsOptions monitor;
@@ -127,7 +130,7 @@ void addStep(OpPassManager &passes, const PipelineOptions &o) {
   passes.addPass(createFinishStep());
   addMemoryPasses(passes, o);
   VerifyTrainingOptions verify;
-  if (o.accumulate > 1 && (o.normalize == "samples" || o.normalize == "micro-batches"))
+  if ((o.accumulate > 1 || o.dataParallel) && (o.normalize == "samples" || o.normalize == "micro-batches"))
     verify.except.push_back("mean-of-means"); // Asked for, and warned of by normalize-loss.
   passes.addPass(createVerifyTraining(verify));
 }
@@ -161,6 +164,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
   if (o.emit == Emit::Step) {
     InsertRandomMasksOptions masks;
     masks.seed = o.seed;
+    masks.dataParallel = o.dataParallel;
     passes.addPass(createInsertRandomMasks(masks));
   }
   if (o.emit == Emit::Inference) {

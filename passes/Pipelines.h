@@ -35,6 +35,7 @@ struct PipelineOptions {
   std::vector<std::string> monitor; ///< Groups of parameters whose gradients are measured.
   int64_t accumulate = 1;           ///< Micro-batches a step.
   std::string normalize;            ///< tokens, samples or micro-batches; empty: the pass's choice.
+  bool dataParallel = false;        ///< Ranks meet in one all-reduce a step.
   int64_t seed = 0;
   std::string memoryBudget, checkpoint;    ///< As insert-recomputation's options; both empty: nothing runs again.
   double solveTime = 0;                    ///< Seconds for the policy auto; 0: a fixed effort.

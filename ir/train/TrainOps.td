@@ -125,6 +125,16 @@ def Train_WindowSumOp : Train_Op<"window_sum", Fp32, 0> {
   let summary = "(x) -> x summed over the micro-batches of the step: what a loss is divided by; x itself with one";
   let work = ElementwiseWork; let flops = 1;
 }
+// Data parallel: one process computes what these do on its own; the runtime takes their place where there are several.
+def Train_AllReduceOp : Train_Op<"all_reduce", Never, 1> {
+  let summary = "(x...) -> x summed over the ranks, of the operands from number `maxima` on the largest; x itself with one";
+  let work = ElementwiseWork; let flops = 1;
+  let description = "Every rank gets the same bits. A NaN is the largest number. Where `maxima` is left out all are sums.";
+}
+def Train_RankOp : Train_Op<"rank", Never, 1> {
+  let summary = "() -> the number of this process among those that train together, i64; 0 with one";
+  let work = NothingWork;
+}
 def Train_ScaleLossOp : Train_Op<"scale_loss", Fp32, 0> {
   let summary = "(loss, loss_scale) -> loss * loss_scale: what the backward starts from";
   let work = ElementwiseWork; let flops = 1;

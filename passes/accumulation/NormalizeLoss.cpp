@@ -15,7 +15,8 @@ namespace {
 
 class Normalization {
 public:
-  Normalization(ModuleOp module, int64_t microBatches, StringRef by) : s(module), count(microBatches), by(by) {}
+  Normalization(ModuleOp module, int64_t microBatches, StringRef by, bool isParallel)
+      : s(module), count(microBatches), by(by), isParallel(isParallel) {}
   LogicalResult run(StringRef lossName, const gradient::TrainableOptions &trainable);
   unsigned numTerms = 0;
 
@@ -32,6 +33,7 @@ private:
   std::optional<double> constantFactor(Node node, unsigned &tensor) const;
   bool isDivisor(Value value) const;
   Operation *findOwnCount(Value term) const;
+  LogicalResult findReduction();
 
   step::StepGraph s;
   int64_t count;
@@ -40,6 +42,9 @@ private:
   llvm::DenseSet<Value> ofParameters; ///< Values through which a gradient flows.
   Value tokens;                       ///< The window's count: the first that was found.
   std::string meanOfMeans;            ///< A term whose own count is ignored.
+  bool isParallel;
+  SmallVector<std::string> counts;      ///< What each train.window_sum counts.
+  std::string ofMean, ofSum, ofNoBatch; ///< A term of each kind, where there is one.
 };
 
 LogicalResult Normalization::analyse(Value loss, const gradient::TrainableOptions &options) {
@@ -114,6 +119,7 @@ Value Normalization::windowTotal(Value one) {
   if (op && node.is("Clip") && node.numInputs() >= 2)
     return s.b.node("Clip", SmallVector<Value>{windowTotal(node.input(0)), node.input(1)});
   Value total = s.b.node("train.window_sum", {one});
+  counts.push_back(nameOf(one).str());
   if (!tokens)
     tokens = total;
   // Without a single token the quotient is 0, and the step is skipped.
@@ -144,6 +150,9 @@ Value Normalization::countLabels(Node loss) {
 }
 
 void Normalization::average(OpOperand &term) {
+  (ofBatch.contains(term.get()) ? ofMean : ofNoBatch) = nameOf(term.get()).str();
+  if (count == 1)
+    return;
   s.b.before(term.getOwner());
   s.b.setScope(nameOf(term.get()));
   term.set(s.b.mulScalar(term.get(), 1.0 / static_cast<double>(count)));
@@ -152,8 +161,10 @@ void Normalization::average(OpOperand &term) {
 
 void Normalization::visitLabelLoss(OpOperand &term, Node node) {
   StringRef reduction = node.getString("reduction", "mean");
-  if (reduction == "sum")
+  if (reduction == "sum") {
+    ofSum = nameOf(term.get()).str();
     return;
+  }
   bool counts = node.hasAttr("ignore_index") || node.input(2);
   if (!counts || by == "samples") {
     if (counts)
@@ -240,9 +251,31 @@ void Normalization::visit(OpOperand &term, double factor) {
                   (isReciprocal(type.getNumElements()) || isReciprocal(type.getDimSize(0)));
     if (isMean)
       average(term);
+    else
+      ofSum = nameOf(term.get()).str();
     return;
   }
   average(term);
+}
+
+/// How the losses of ranks make one. A term that no batch decides is a mean over anything.
+LogicalResult Normalization::findReduction() {
+  SmallVector<std::string> kinds;
+  for (const std::string &name : counts)
+    kinds.push_back("one that is divided by the sum of '" + name + "'");
+  if (!ofMean.empty())
+    kinds.push_back("the mean over samples '" + ofMean + "'");
+  if (!ofSum.empty())
+    kinds.push_back("the sum '" + ofSum + "'");
+  if (!ofSum.empty() && !ofNoBatch.empty())
+    kinds.push_back("'" + ofNoBatch + "', which does not depend on the batch");
+  s.info.reduction = !counts.empty() ? "tokens" : !ofSum.empty() ? "sum" : "mean";
+  if (!isParallel || kinds.size() < 2)
+    return success();
+  return s.graph.emitError()
+         << "--data-parallel: the ranks' losses have no one divisor: the loss has terms of different "
+         << "kinds, " << kinds[0] << " and " << kinds[1]
+         << (counts.empty() ? "" : "; --normalize=samples averages all of them");
 }
 
 LogicalResult Normalization::run(StringRef lossName, const gradient::TrainableOptions &trainable) {
@@ -276,6 +309,8 @@ LogicalResult Normalization::run(StringRef lossName, const gradient::TrainableOp
     s.graph.emitWarning() << "--normalize=" << by << ": node " << meanOfMeans << " divides by its own count in each "
                           << "micro-batch; the mean of these means is not the mean over the step wherever the counts "
                           << "differ; --normalize=tokens is exact";
+  if (failed(findReduction()))
+    return failure();
   s.info.loss = s.info.objective = name;
   if (tokens) {
     setName(tokens, s.names.unique("tokens"));
@@ -297,7 +332,7 @@ struct NormalizeLossPass : impl::NormalizeLossBase<NormalizeLossPass> {
   using NormalizeLossBase::NormalizeLossBase;
 
   void runOnOperation() override {
-    Normalization normalization(getOperation(), microBatches, by);
+    Normalization normalization(getOperation(), microBatches, by, dataParallel);
     if (failed(normalization.run(loss, {{train.begin(), train.end()}, {freeze.begin(), freeze.end()}})))
       return signalPassFailure();
     numTerms += normalization.numTerms;

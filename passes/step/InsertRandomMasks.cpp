@@ -25,7 +25,7 @@ struct InsertRandomMasksPass : impl::InsertRandomMasksBase<InsertRandomMasksPass
   void runOnOperation() override {
     step::StepGraph s(getOperation());
     Type f64 = Float64Type::get(&getContext()), i64 = IntegerType::get(&getContext(), 64);
-    Value key;
+    Value key, drawn;
     int64_t offset = 0;
     for (auto op : llvm::make_early_inc_range(s.graph.getBody().front().getOps<DropoutOp>())) {
       Node node(op);
@@ -33,14 +33,18 @@ struct InsertRandomMasksPass : impl::InsertRandomMasksBase<InsertRandomMasksPass
       if (!ratio)
         continue;
       if (!key)
-        key = s.addState("rng_key", splatTensor(RankedTensorType::get({}, i64), static_cast<double>(seed)));
+        drawn = key = s.addState("rng_key", splatTensor(RankedTensorType::get({}, i64), static_cast<double>(seed)));
       std::string name = nameOf(node.output()).str(),
                   maskName = node.numOutputs() > 1 ? nameOf(node.output(1)).str() : "";
       s.b.before(op);
       s.b.setScope(node.name().empty() ? name : node.name());
+      if (dataParallel && drawn == key) { // Ranks draw masks of their own, and keep one state.
+        constexpr auto kStride = static_cast<int64_t>(0x9e3779b97f4a7c15u);
+        drawn = s.b.add(key, s.b.mul(s.b.node("train.rank", {}), s.b.intScalar(kStride)));
+      }
       Value x = node.input(0);
-      Value mask =
-          s.b.node("train.dropout_mask", {key, s.b.shapeOf(x), s.b.scalar(f64, *ratio)}, s.b.attr("offset", offset++));
+      Value mask = s.b.node("train.dropout_mask", {drawn, s.b.shapeOf(x), s.b.scalar(f64, *ratio)},
+                            s.b.attr("offset", offset++));
       Value y = s.b.where(mask, s.b.mulScalar(x, 1 / (1 - *ratio)), s.b.scalarLike(x, 0));
       node.output().replaceAllUsesWith(y);
       if (node.numOutputs() > 1)

@@ -26,6 +26,7 @@ StepInfo StepInfo::of(GraphOp graph) {
   info.foundInf = text("found_inf");
   info.skip = text("skip");
   info.tokens = text("tokens");
+  info.reduction = text("reduction");
   info.parameters = list("parameters");
   info.gradients = list("gradients");
   info.metrics = list("metrics");
@@ -58,6 +59,7 @@ void StepInfo::store(GraphOp graph) const {
   dict.set("found_inf", b.getStringAttr(foundInf));
   dict.set("skip", b.getStringAttr(skip));
   dict.set("tokens", b.getStringAttr(tokens));
+  dict.set("reduction", b.getStringAttr(reduction));
   list("parameters", parameters);
   list("gradients", gradients);
   list("metrics", metrics);

@@ -21,6 +21,7 @@ struct StepInfo {
   std::string foundInf;  ///< Value that is true where a gradient is not finite; empty before the check exists.
   std::string skip;      ///< Value that is true where the step must be skipped; empty before the check exists.
   std::string tokens;    ///< What the loss of the step is divided by; empty where that is no count.
+  std::string reduction; ///< How the losses of parts of the batch make one: "mean", "sum", or the mean over "tokens".
   std::vector<std::string> parameters;                    ///< In the graph's order.
   std::vector<std::string> gradients;                     ///< Graph outputs, one a parameter.
   std::vector<std::pair<std::string, std::string>> state; ///< State input and the value that it becomes.

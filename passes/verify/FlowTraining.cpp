@@ -138,6 +138,11 @@ bool addTrain(FlowBuilder &b, Node node) {
            {b.operand(node, 0)}, FlowNode::Elementwise);
     b.bind(node.output(1), Kind::Select, {b.constant(0), b.sum({count, b.constant(1)})}, {b.operand(node, 0)},
            FlowNode::Elementwise);
+  } else if (op == "rank") {
+    b.bind(node.output(), Kind::Constant, {});
+  } else if (op == "all_reduce") {
+    for (auto [operand, result] : llvm::zip(node->getOperands(), node->getResults()))
+      b.bind(result, Kind::Move, {b.of(operand)}, {}, FlowNode::Elementwise);
   } else if (op == "barrier") {
     for (auto [operand, result] : llvm::zip(node->getOperands(), node->getResults()))
       b.bind(result, Kind::Move, {b.of(operand)}, {}, FlowNode::Elementwise | FlowNode::Barrier);

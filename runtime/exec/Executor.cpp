@@ -38,8 +38,9 @@ struct Executor::Impl {
 Executor::Executor(std::unique_ptr<Impl> impl) : impl(std::move(impl)) { this->impl->context.observer = &observer; }
 Executor::~Executor() = default;
 
-Result<std::unique_ptr<Executor>> Executor::create(const Plan &plan, bool referenceOnly) {
+Result<std::unique_ptr<Executor>> Executor::create(const Plan &plan, bool referenceOnly, Communicator *communicator) {
   auto impl = std::make_unique<Impl>(plan);
+  impl->context.communicator = communicator;
   if (Status status = impl->prepareFrame(referenceOnly); !status.ok())
     return status;
   if (Status status = impl->placeInputs(); !status.ok())

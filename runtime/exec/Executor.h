@@ -1,6 +1,7 @@
 // Walks a plan's steps on the CPU. One arena, allocated once; no look-up and no allocation in run() after its first
 // call.
 #pragma once
+#include "runtime/exec/Communicator.h"
 #include "runtime/plan/Plan.h"
 
 namespace recast {
@@ -15,8 +16,10 @@ struct StepEvent {
 
 class Executor {
 public:
-  /// Prepares every kernel of the plan and allocates the arena. The plan must outlive the executor.
-  static Result<std::unique_ptr<Executor>> create(const Plan &plan, bool referenceOnly = false);
+  /// Prepares every kernel of the plan and allocates the arena. The plan, and the communicator of the ranks that run it
+  /// together, must outlive the executor; null: this process is the only one.
+  static Result<std::unique_ptr<Executor>> create(const Plan &plan, bool referenceOnly = false,
+                                                  Communicator *communicator = nullptr);
   ~Executor();
 
   const Plan &plan() const;

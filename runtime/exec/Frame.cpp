@@ -1,5 +1,6 @@
 #include "runtime/exec/Frame.h"
 #include "runtime/exec/AlignedBuffer.h"
+#include "runtime/exec/Collectives.h"
 #include "runtime/exec/ControlFlow.h"
 #include <algorithm>
 
@@ -136,6 +137,14 @@ Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
       return kernel.status();
     prepared.kernel = std::move(*kernel);
     return Status::success();
+  }
+  if (context.communicator) {
+    Result<std::unique_ptr<Kernel>> kernel = createCollective(step, *context.communicator);
+    if (!kernel)
+      return kernel.status();
+    prepared.kernel = std::move(*kernel);
+    if (prepared.kernel)
+      return Status::success();
   }
   KernelChoice choice = chooseCpuKernel(step.spec, context.referenceOnly || step.library == "reference");
   std::string name = "'" + step.spec.name + "' (" + step.spec.op + ")";

@@ -9,8 +9,9 @@ namespace recast {
 struct FrameContext {
   bool referenceOnly = false;
   const std::function<void(const StepEvent &)> *observer = nullptr;
-  std::byte *arena = nullptr; ///< Start of the executor's arena.
-  size_t highWater = 0;       ///< One past the last byte of it that a step may touch, rounded up to the alignment.
+  std::byte *arena = nullptr;           ///< Start of the executor's arena.
+  Communicator *communicator = nullptr; ///< Null: one process.
+  size_t highWater = 0; ///< One past the last byte of it that a step may touch, rounded up to the alignment.
 
   void touch(const std::byte *begin, size_t bytes);
 };

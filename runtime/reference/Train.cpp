@@ -1,4 +1,5 @@
-// Operators of dialect train that move values: reduce_to, keep_if, barrier, dropout_mask.
+// Operators of dialect train that move values: reduce_to, keep_if, barrier, all_reduce,
+// rank, dropout_mask.
 #include "runtime/reference/CounterRandom.h"
 #include "runtime/reference/ReductionLoops.h"
 #include "runtime/reference/TrainKernels.h"
@@ -44,6 +45,19 @@ Status runBarrier(const StepSpec &spec, const KernelArgs &args) {
   return Status::success();
 }
 
+/// As the kernel of several ranks can: maxima take another way.
+std::vector<InPlace> sumsInPlace(const StepSpec &spec) {
+  std::vector<InPlace> pairs = sameNumber(spec);
+  auto firstMaximum = static_cast<size_t>(spec.attrs.getInt("maxima", static_cast<int64_t>(spec.inputs.size())));
+  std::erase_if(pairs, [&](InPlace pair) { return pair.input >= firstMaximum; });
+  return pairs;
+}
+
+Status runRank(const StepSpec &spec, const KernelArgs &args) {
+  *args.outputs[0].as<int64_t>() = 0;
+  return Status::success();
+}
+
 /// mask[i] = u(i) >= ratio, with u(i) = squares32(offset * 2^40 + i) / 2^32: counters of steps that differ in `offset`
 /// do not meet below 2^40 elements.
 Status runDropoutMask(const StepSpec &spec, const KernelArgs &args) {
@@ -70,6 +84,9 @@ std::span<const Entry> trainEntries() {
         {"recast", "keep_if", 1, 1, runKeepIf, nullptr, refuseSkip, elementwise},
         {"recast", "barrier", 1, 1, runBarrier, nullptr, nullptr, sameNumber},
         {"recast", "window_sum", 1, 1, runBarrier, nullptr, nullptr, sameNumber}, // A window of one micro-batch.
+        // Of one process: where there are several, the executor runs these.
+        {"recast", "all_reduce", 1, 1, runBarrier, nullptr, nullptr, sumsInPlace, always},
+        {"recast", "rank", 1, 1, runRank},
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
     };
     for (std::span<const Entry> part :

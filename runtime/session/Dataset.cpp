@@ -146,29 +146,36 @@ Status Dataset::chooseRows() {
   if (samples && batch < 1)
     batch = std::max<int64_t>(1, std::min(kDefaultBatchSize, rowCount / microBatches));
   stepRows = microBatches * (samples ? batch : 1);
-  int64_t rest = rowCount % stepRows;
-  if (rowCount < stepRows && (options.dropLast || !samples || microBatches > 1))
+  int64_t all = stepRows * options.ranks, rest = rowCount % all;
+  std::string ofRanks = options.ranks > 1 ? " on " + std::to_string(options.ranks) + " ranks" : "";
+  if (rowCount < all && (options.dropLast || !samples || microBatches > 1 || rest % options.ranks))
     return Status::error("'" + origin + "' has " + std::to_string(rowCount) + " rows, fewer than the " +
-                         std::to_string(stepRows) + " of one step");
+                         std::to_string(all) + " of one step" + ofRanks);
   if (rest && !options.dropLast && (microBatches > 1 || !samples))
     return Status::error("'" + origin + "' has " + std::to_string(rowCount) + " rows, no multiple of the " +
-                         std::to_string(stepRows) + " that the micro-batches of a step take: pass --drop-last");
+                         std::to_string(all) + " that the micro-batches of a step take" + ofRanks +
+                         ": pass --drop-last");
+  if (!options.dropLast && rest % options.ranks)
+    return Status::error("the last step of an epoch has " + std::to_string(rest) + " of the " +
+                         std::to_string(rowCount) + " rows of '" + origin + "', which " +
+                         std::to_string(options.ranks) + " ranks cannot share evenly: pass --drop-last");
   if (rest && !options.dropLast)
     for (size_t i = 0; i < sources.size(); ++i)
       if (sources[i].hasBatchAxis && graphInputs[i].type.dims[0] >= 0)
         return Status::error("input '" + graphInputs[i].name + "' has a fixed batch of " + std::to_string(stepRows) +
                              ", and the " + std::to_string(rowCount) + " samples of '" + origin +
-                             "' leave a last batch of " + std::to_string(rest) + ": pass --drop-last");
+                             "' leave a last batch of " + std::to_string(rest / options.ranks) + ": pass --drop-last");
   return Status::success();
 }
 
 int64_t Dataset::stepsPerEpoch() const {
-  return options.dropLast ? rowCount / stepRows : (rowCount + stepRows - 1) / stepRows;
+  int64_t all = stepRows * options.ranks;
+  return options.dropLast ? rowCount / all : (rowCount + all - 1) / all;
 }
 
 int64_t Dataset::rowsAt(int64_t step) const {
-  int64_t first = step % stepsPerEpoch() * stepRows;
-  return std::min(stepRows, rowCount - first);
+  int64_t first = step % stepsPerEpoch() * stepRows * options.ranks;
+  return std::min(stepRows, (rowCount - first) / options.ranks);
 }
 
 std::vector<int64_t> Dataset::dimsOf(const Source &source, int64_t rows) const {
@@ -189,7 +196,8 @@ std::map<std::string, TensorType> Dataset::types(int64_t rows) const {
 }
 
 Status Dataset::fill(int64_t step, std::span<const TensorRef> targets) {
-  int64_t epoch = step / stepsPerEpoch(), first = step % stepsPerEpoch() * stepRows, rows = rowsAt(step);
+  int64_t epoch = step / stepsPerEpoch(), rows = rowsAt(step);
+  int64_t first = step % stepsPerEpoch() * stepRows * options.ranks + options.rank * rows;
   if (options.shuffle && epoch != orderEpoch) {
     order = shuffledOrder(rowCount, options.seed, epoch);
     orderEpoch = epoch;

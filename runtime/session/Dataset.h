@@ -24,7 +24,8 @@ struct DataOptions {
   int64_t batchSize = 0; ///< Samples; 0: the model's, or kDefaultBatchSize where the model leaves it open.
   bool shuffle = false;
   uint64_t seed = 0;
-  bool dropLast = false; ///< Leaves out an epoch's last batch where it is smaller than the others.
+  int rank = 0, ranks = 1; ///< A step's rows are those of all ranks, one after another; this rank takes its share.
+  bool dropLast = false;   ///< Leaves out an epoch's last batch where it is smaller than the others.
 };
 
 inline constexpr int64_t kDefaultBatchSize = 32;
@@ -50,8 +51,9 @@ public:
                                                  const TensorMap &tensors, const std::string &origin);
 
   const std::vector<GraphInput> &inputs() const { return graphInputs; }
-  int64_t rows() const { return rowCount; }        ///< Samples or ready batches an epoch; 1 for layout single.
-  int64_t rowsPerStep() const { return stepRows; } ///< Of all steps but a smaller last one.
+  int64_t rows() const { return rowCount; } ///< Samples or ready batches an epoch; 1 for layout single.
+  /// Of this rank, in all steps but a smaller last one.
+  int64_t rowsPerStep() const { return stepRows; }
   int64_t stepsPerEpoch() const;
   int64_t rowsAt(int64_t step) const;
   /// The inputs' types at a step that has `rows` rows.

@@ -74,7 +74,9 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, std::ve
   std::unique_ptr<Session> session(new Session());
   session->options = std::move(options);
   session->planner = std::move(planner);
-  Status status = session->checkTargets();
+  Status status = session->checkRanks();
+  if (status.ok())
+    status = session->checkTargets();
   if (status.ok())
     status = session->openData(std::move(inputs));
   if (status.ok())
@@ -87,6 +89,8 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, std::ve
     status = readState(session->options.stateIn, *session->active->executor).status();
   if (status.ok() && session->options.resume)
     status = session->resume();
+  if (status.ok() && session->options.communicator)
+    status = session->compareRanks();
   if (!status.ok())
     return status;
   return session;
@@ -134,6 +138,54 @@ Status Session::openData(std::vector<GraphInput> inputs) {
   return Status::success();
 }
 
+/// Each rank takes its rows, and only the first one writes and talks.
+Status Session::checkRanks() {
+  if (!options.communicator)
+    return Status::success();
+  if (options.data) {
+    if (options.data->layout == DataLayout::Single)
+      return Status::error(
+          "--data-layout=single is one batch, which several ranks cannot share: stack a batch for each "
+          "of them, and pass --data-layout=batches");
+    options.data->rank = options.communicator->rank();
+    options.data->ranks = options.communicator->size();
+  }
+  if (!isFirstRank()) {
+    options.stateOut = options.outputs = options.metrics = options.profile = "";
+    options.checkpointEvery = 0;
+    options.progress = nullptr;
+  }
+  return Status::success();
+}
+
+/// All ranks have the same plan, data and position, or no two steps of theirs would mean the same.
+Status Session::compareRanks() {
+  Communicator &communicator = *options.communicator;
+  if (communicator.size() > 1 && !active->plan->metadata.contains("recast.data_parallel"))
+    return Status::error("the model was not made for several ranks, and each of the " +
+                         std::to_string(communicator.size()) +
+                         " would train one of its own: make the step with recast-opt --data-parallel");
+  std::string text = print(*active->plan);
+  for (const auto &[key, value] : position(firstStep))
+    text += key + "=" + value + "\n";
+  // FNV-1a, as two numbers that a double holds.
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (unsigned char c : text)
+    hash = (hash ^ c) * 0x100000001b3u;
+  std::vector<double> hashes(2 * static_cast<size_t>(communicator.size()));
+  size_t own = 2 * static_cast<size_t>(communicator.rank());
+  hashes[own] = static_cast<double>(hash >> 32);
+  hashes[own + 1] = static_cast<double>(hash & 0xffffffffu);
+  if (Status status = communicator.sum(hashes.data(), hashes.size()); !status.ok())
+    return status;
+  for (size_t rank = 0; rank < hashes.size(); rank += 2)
+    if (hashes[rank] != hashes[0] || hashes[rank + 1] != hashes[1])
+      return Status::error("rank " + std::to_string(rank / 2) +
+                           " does something else than rank 0: the model, the flags and the checkpoint must be the "
+                           "same, and machines whose processors differ need --kernels=reference");
+  return Status::success();
+}
+
 Status Session::checkTargets() const {
   for (const std::string &path : {options.stateOut, options.outputs, options.profile})
     if (!path.empty())
@@ -167,7 +219,7 @@ Status Session::activate(int64_t rows) {
     if (!plan)
       return plan.status();
     program.plan = std::move(*plan);
-    auto executor = Executor::create(*program.plan, options.referenceOnly);
+    auto executor = Executor::create(*program.plan, options.referenceOnly, options.communicator);
     if (!executor)
       return executor.status();
     program.executor = std::move(*executor);
@@ -223,7 +275,8 @@ Metadata Session::position(int64_t step) const {
   if (data) {
     const DataOptions &d = *options.data;
     metadata["recast.data"] = std::to_string(data->rows()) + " rows, " + std::to_string(data->rowsPerStep()) +
-                              " a step" + (d.dropLast ? ", last one dropped" : "") +
+                              " a step" + (d.ranks > 1 ? " on each of " + std::to_string(d.ranks) + " ranks" : "") +
+                              (d.dropLast ? ", last one dropped" : "") +
                               (d.shuffle ? ", shuffled with seed " + std::to_string(d.seed) : "");
     metadata["recast.epoch"] = std::to_string(step / data->stepsPerEpoch());
     metadata["recast.epoch_step"] = std::to_string(step % data->stepsPerEpoch());

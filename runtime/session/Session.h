@@ -28,6 +28,8 @@ struct SessionOptions {
   bool findNonFinite = false; ///< Says which node first made a value infinite or NaN, in each step that has one.
   ScheduleOptions schedule;
   bool referenceOnly = false;
+  /// The ranks that train together; null: this process alone. Rank 0 writes the files; all read the same ones.
+  Communicator *communicator = nullptr;
   std::FILE *progress = nullptr; ///< Where progress goes; null: nowhere.
 };
 
@@ -56,12 +58,15 @@ private:
   };
   Session() = default;
   Status openData(std::vector<GraphInput> inputs);
+  bool isFirstRank() const { return !options.communicator || options.communicator->rank() == 0; }
+  Status checkRanks();
   Status checkTargets() const;
   Status countSteps();
   Status activate(int64_t rows);
   void observe(Executor &executor);
   Status prepareSchedule();
   Status resume();
+  Status compareRanks();
   Metadata position(int64_t step) const;
   Status runStep(int64_t step);
   Status writeResults(int64_t step) const;

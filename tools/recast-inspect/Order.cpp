@@ -27,6 +27,13 @@ Operation *checkOf(Value skip) {
   return nullptr;
 }
 
+// The sum over the ranks that the value is, or is a quotient of; null if it is neither.
+Value reducedBy(Value value) {
+  if (Operation *op = value.getDefiningOp(); isa<DivOp>(op))
+    value = op->getOperand(0);
+  return value.getDefiningOp<train::AllReduceOp>() ? value : Value();
+}
+
 // From the gradient operand of an update back to the operator that computes the gradient, in the order of execution.
 std::vector<std::string> chainOf(Operation *update, bool &isScaled, bool &isChecked) {
   std::vector<std::string> chain{label(update)};
@@ -48,6 +55,11 @@ std::vector<std::string> chainOf(Operation *update, bool &isScaled, bool &isChec
       value = op->getOperand(index);
     } else if (isa<train::MarkScaledOp>(op) || Node(op).is("Identity")) {
       value = op->getOperand(0);
+    } else if (Value sum = reducedBy(value)) {
+      chain.push_back("all_reduce");
+      value = sum.getDefiningOp()->getOperand(cast<OpResult>(sum).getResultNumber());
+      if (Operation *weighted = value.getDefiningOp(); weighted && isa<MulOp>(weighted))
+        value = weighted->getOperand(0);
     } else {
       chain.push_back((isa<ScanOp>(op) ? "backward, accumulate: " : "backward: ") + Node(op).describe());
       break;

@@ -37,7 +37,8 @@ llvm::json::Object valueFacts(Value value) {
   return llvm::json::Object{{"name", nameOf(value)}, {"type", show(value.getType())}};
 }
 
-// Samples in an optimizer step: those of a micro-batch, times the micro-batches, times the ranks (one, here).
+// Samples in an optimizer step: those of a micro-batch, times the micro-batches, times the ranks, whose number the run
+// decides.
 std::optional<llvm::json::Object> effectiveBatch(ModuleOp module, ArrayRef<BlockArgument> batch) {
   int64_t microBatches = 1;
   if (std::string text = getMetadata(module, "recast.accumulate"); !text.empty())
@@ -49,7 +50,11 @@ std::optional<llvm::json::Object> effectiveBatch(ModuleOp module, ArrayRef<Block
   unsigned axis = microBatches > 1 ? 1 : 0;
   if (!type || type.getRank() <= axis)
     return std::nullopt;
-  llvm::json::Object facts{{"micro_batches", microBatches}, {"ranks", 1}};
+  llvm::json::Object facts{{"micro_batches", microBatches}};
+  if (getMetadata(module, "recast.data_parallel").empty())
+    facts["ranks"] = 1;
+  else
+    facts["ranks"] = nullptr;
   if (type.isDynamicDim(axis)) {
     facts["micro_batch"] = dimSymbol(type, axis).empty() ? "?" : dimSymbol(type, axis).str();
   } else {
@@ -141,9 +146,9 @@ void printSummary(const llvm::json::Object &facts, llvm::raw_ostream &out) {
     auto number = batch->getInteger("micro_batch");
     std::string micro = number ? std::to_string(*number) : batch->getString("micro_batch")->str();
     out << "Effective batch: " << micro << " samples x " << *batch->getInteger("micro_batches") << " micro-batches x "
-        << *batch->getInteger("ranks") << " ranks";
+        << (batch->getInteger("ranks") ? "1 ranks" : "the ranks of the run");
     if (auto samples = batch->getInteger("samples"))
-      out << " = " << *samples;
+      out << " = " << *samples << (batch->getInteger("ranks") ? "" : " on each");
     if (auto by = batch->getString("normalize"))
       out << ", loss normalised by " << *by;
     out << '\n';

@@ -89,6 +89,9 @@ Flag<std::string> normalize("normalize",
                             "tokens, samples or micro-batches: what the loss of a step is divided by (default: tokens "
                             "where the loss counts them, else samples)",
                             "");
+Flag<bool> dataParallel("data-parallel",
+                        "The step trains on any number of ranks: one all-reduce, one token count over all of them",
+                        false);
 Flag<std::string> memoryBudget("memory-budget",
                                "Most bytes of the arena: 2GiB, 500MB, 60% of the plan without "
                                "recomputing, or min",
@@ -263,6 +266,7 @@ std::string readOptions(PipelineOptions &o) {
   o.fp8NaN = fp8NaN;
   o.monitor = list(monitor);
   o.accumulate = accumulate;
+  o.dataParallel = dataParallel;
   o.normalize = normalize;
   o.seed = seed;
   o.costProfile = costProfile;

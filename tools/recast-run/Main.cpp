@@ -1,5 +1,6 @@
 #include "runtime/compile/Compile.h"
 #include "runtime/kernels/Parallel.h"
+#include "runtime/ranks/Join.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-run/Flags.h"
 #include <llvm/Support/Format.h>
@@ -60,7 +61,13 @@ bool updatesState(const Plan &plan) {
   return false;
 }
 
-int runModel(const tools::Flags &flags) {
+void describeTraffic(const Communicator &communicator, int64_t steps) {
+  const Communicator::Traffic &traffic = communicator.traffic;
+  llvm::errs() << "recast-run: " << communicator.size() << " ranks: " << traffic.reductions << " all-reduces in "
+               << steps << " steps, " << traffic.buckets << " buckets, " << traffic.bytes << " bytes from each\n";
+}
+
+int runModel(const tools::Flags &flags, Communicator *communicator) {
   if (flags.device != "cpu")
     return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
   if (flags.threads)
@@ -82,6 +89,7 @@ int runModel(const tools::Flags &flags) {
   }
   SessionOptions options = flags.session;
   options.progress = flags.explain ? nullptr : stderr;
+  options.communicator = communicator;
   auto session = Session::create(std::move(options), dataInputs(**model, flags.dims), compile);
   if (!session)
     return fail(session.message());
@@ -89,6 +97,10 @@ int runModel(const tools::Flags &flags) {
     return explain((*session)->executor());
   if (Status status = (*session)->train(); !status.ok())
     return fail(status.message());
+  if (communicator && communicator->rank() != 0)
+    return kDone;
+  if (communicator)
+    describeTraffic(*communicator, (*session)->totalSteps());
   if ((*session)->totalSteps() && !updatesState((*session)->executor().plan()))
     printOutputs((*session)->executor());
   return kDone;
@@ -98,5 +110,13 @@ int runModel(const tools::Flags &flags) {
 
 int main(int argc, char **argv) {
   tools::Flags flags;
-  return flags.parse(argc, argv) ? runModel(flags) : tools::kUsage;
+  if (!flags.parse(argc, argv))
+    return tools::kUsage;
+  auto communicator = joinRanks();
+  if (!communicator)
+    return fail(communicator.message());
+  int code = runModel(flags, communicator->get());
+  if (code != kDone && *communicator)
+    (*communicator)->abort(); // The others wait for this rank.
+  return code;
 }

@@ -54,7 +54,8 @@ void expectClose(const Array &native, const Array &body) {
 
 /// A flag that makes the step skip.
 bool isSkipped(const Case &c, const std::vector<Array> &operands) {
-  return c.operands.front().dtype == DType::Bool && c.op != "update_loss_scale" && operands.front().get(0) != 0;
+  return !c.operands.empty() && c.operands.front().dtype == DType::Bool && c.op != "update_loss_scale" &&
+         operands.front().get(0) != 0;
 }
 
 std::vector<std::string> allOps() {

@@ -188,6 +188,8 @@ std::vector<Case> stepCases() {
       {"keep_if", {flag(true), tensor({3}), tensor({3})}},
       {"keep_if", {flag(true), integer(3), integer(4)}, 1, {}, 7, {}},
       {"window_sum", {tensor({})}},
+      {"all_reduce", {tensor({3, 4}), tensor({}), tensor({2})}, 3, {{"maxima", int64_t(2)}}},
+      {"rank", {}, 1, {}, 7, {}},
   };
   const std::vector<std::vector<Attribute>> orders = {
       {}, {{"norm_type", 1.0}}, {{"norm_type", kInf}}, {{"norm_type", 3.0}}, {{"norm_type", 2.5}}};
