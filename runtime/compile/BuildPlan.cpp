@@ -127,6 +127,7 @@ void PlanBuilder::addStep(Operation *op, Prepared &prepared) {
   if (prepared.workspaceBytes)
     problem.items.push_back({prepared.workspaceBytes, now(), now()});
   step.origin = originOf(op).str();
+  step.moreOrigins = std::move(prepared.moreOrigins);
   step.spec = std::move(prepared.spec);
   step.library = std::move(prepared.library);
   step.refusals = std::move(prepared.refusals);

@@ -104,9 +104,14 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   Unit unit(*copy, state, std::move(owner));
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
+  if (options.regions && !options.referenceOnly)
+    compile::formRegions(unit, {.minElems = options.regionElems});
   auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);
+  if (options.generateCode)
+    if (Status status = compile::generateCode(unit, **plan); !status.ok())
+      return status;
   return std::move(*plan);
 }
 

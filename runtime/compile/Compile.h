@@ -17,6 +17,12 @@ struct CompileOptions {
   /// shapes name. Names are the graph's input names.
   std::map<std::string, TensorType> inputs = {};
   bool referenceOnly = false;
+  /// What no library takes is generated (runtime/fusion) instead of run by the reference evaluator.
+  bool regions = false;
+  /// False: generated steps get no code. Such a plan has the memory of one with code, and does not run.
+  bool generateCode = true;
+  /// Operators with fewer elements are not worth code of their own.
+  int64_t regionElems = 4096;
   /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
   /// same either way.
   bool inPlace = true;

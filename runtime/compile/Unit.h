@@ -4,6 +4,7 @@
 #include "ir/onnx/Sequences.h"
 #include "runtime/compile/Compile.h"
 #include "runtime/compile/Values.h"
+#include "runtime/fusion/Schedule.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace recast::compile {
@@ -18,7 +19,15 @@ struct Prepared {
   std::vector<std::string> refusals;
   size_t workspaceBytes = 0;
   std::vector<InPlace> inPlace;
-  bool mayFail = false; ///< Bodies apart.
+  bool mayFail = false;                      ///< Bodies apart.
+  std::vector<std::string> moreOrigins = {}; ///< Step::moreOrigins.
+};
+
+/// What a generated step computes, and the name of its code.
+struct GeneratedRegion {
+  fusion::Region region;
+  fusion::Program program;
+  std::string name;
 };
 
 /// What a block carries on: the new value, and the argument that it replaces at the next run or iteration.
@@ -55,6 +64,7 @@ struct Unit {
   llvm::StringMap<int64_t> sizes;                 ///< Of symbolic dimensions.
   llvm::SmallVector<onnx_ir::TensorAttr> initial; ///< One a block argument: the default; null: none.
   std::unordered_map<mlir::Operation *, Prepared> prepared;
+  std::vector<GeneratedRegion> regions;
 };
 
 /// The location of every operation becomes its origin: the name of its first output, which is unique in the model.
@@ -105,6 +115,17 @@ Carried carriedStates(Unit &unit, mlir::Block &block);
 /// Finds a kernel for every operation; those without one are replaced by what they are defined as. Outputs of a block
 /// that are another state than their own become copies: it may have its new value when they are read.
 mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
+
+struct RegionOptions {
+  bool fuses = true;    ///< Else every operation is a region of its own.
+  int reach = 1 << 30;  ///< Operations of the block that may stand between one of a region and the next.
+  int64_t minElems = 0; ///< Operations with fewer elements stay with the library.
+};
+/// Puts operations that no library takes, only the reference evaluator, into generated steps. Whether one is generated
+/// depends on it alone, not on its neighbours: so is what it computes, to the bit.
+void formRegions(Unit &unit, const RegionOptions &options);
+/// Adds the code of the regions to the plan.
+Status generateCode(Unit &unit, Plan &plan);
 
 /// Places buffers and writes everything down.
 mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace);

@@ -21,6 +21,7 @@ struct Update {
 struct Executor::Impl {
   const Plan &plan;
   AlignedBuffer arena;
+  GeneratedCode code; ///< Outlives the frame, whose kernels run it.
   FrameContext context;
   std::unique_ptr<Frame> frame;
   std::vector<AlignedBuffer> owned; ///< Inputs, state, staging.
@@ -84,7 +85,10 @@ Status Executor::Impl::prepareFrame(bool referenceOnly) {
   arena = AlignedBuffer(plan.arenaBytes);
   if (!arena.data())
     return Status::error("there is not enough memory for the arena: " + std::to_string(plan.arenaBytes) + " bytes");
+  if (Status status = code.load(plan.code); !status.ok())
+    return status;
   context.referenceOnly = referenceOnly;
+  context.code = &code;
   context.arena = arena.data();
   Result<std::unique_ptr<Frame>> made = Frame::create(plan, arena.data(), context);
   if (!made)

@@ -146,6 +146,20 @@ Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
     if (prepared.kernel)
       return Status::success();
   }
+  if (step.library == kGeneratedLibrary) {
+    if (context.referenceOnly)
+      return Status::error("the plan has generated code for '" + step.spec.name +
+                           "': compile the model for the reference evaluator");
+    Result<std::unique_ptr<Kernel>> kernel = createGenerated(step.spec, *context.code);
+    if (!kernel)
+      return kernel.status();
+    prepared.kernel = std::move(*kernel);
+    if (prepared.kernel->workspaceBytes() > step.workspaceBytes)
+      return Status::error("the plan is damaged: '" + step.spec.name + "' has too little workspace");
+    if (step.workspaceBytes)
+      context.touch(arena + step.workspaceOffset, step.workspaceBytes);
+    return Status::success();
+  }
   KernelChoice choice = chooseCpuKernel(step.spec, context.referenceOnly || step.library == "reference");
   std::string name = "'" + step.spec.name + "' (" + step.spec.op + ")";
   if (!choice.kernel) {

@@ -2,6 +2,7 @@
 // control-flow step.
 #pragma once
 #include "runtime/exec/Executor.h"
+#include "runtime/kernels/cpu/Generated.h"
 
 namespace recast {
 
@@ -11,6 +12,7 @@ struct FrameContext {
   const std::function<void(const StepEvent &)> *observer = nullptr;
   std::byte *arena = nullptr;           ///< Start of the executor's arena.
   Communicator *communicator = nullptr; ///< Null: one process.
+  const GeneratedCode *code = nullptr;
   size_t highWater = 0; ///< One past the last byte of it that a step may touch, rounded up to the alignment.
 
   void touch(const std::byte *begin, size_t bytes);

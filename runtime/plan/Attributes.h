@@ -32,6 +32,9 @@ public:
   std::vector<float> getFloats(std::string_view name, std::vector<float> fallback = {}) const {
     return get<std::vector<float>>(name, std::move(fallback));
   }
+  std::vector<std::string> getStrings(std::string_view name, std::vector<std::string> fallback = {}) const {
+    return get<std::vector<std::string>>(name, std::move(fallback));
+  }
 
   /// Views into the attributes' own storage: no copy. Empty where absent.
   std::span<const int64_t> intsView(std::string_view name) const {

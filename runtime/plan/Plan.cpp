@@ -129,6 +129,8 @@ std::string print(const Plan &plan) {
     for (int index : overwritten(plan, step))
       over += (over.empty() ? "        overwrites " : ", ") + plan.buffers[index].name;
     text += over.empty() ? "" : over + "\n";
+    for (const std::string &part : step.spec.attrs.getStrings("operators"))
+      text += "        does " + part + "\n";
     for (const std::string &refusal : step.refusals)
       text += "        refused by " + refusal + "\n";
     for (const Plan &body : step.bodies)

@@ -33,6 +33,7 @@ struct Plan;
 struct Step {
   StepSpec spec;
   std::string origin;  ///< The first output's name of the model's node that this step, maybe among others, comes from.
+  std::vector<std::string> moreOrigins; ///< Of a step that does the work of several nodes: the others.
   std::string library; ///< The kernel list entry that was chosen.
   std::vector<std::string> refusals;
   std::vector<int> inputs, outputs;
@@ -58,6 +59,13 @@ struct Data {
   std::shared_ptr<const void> owner;
 };
 
+/// Machine code of generated steps, which name their entry points.
+struct CodeObject {
+  enum Kind : uint8_t { SharedObject, Ptx, Cubin } kind = SharedObject;
+  std::string target; ///< "x86_64 +avx512f,+avx512bw", "sm_90"
+  std::string bytes;
+};
+
 struct Plan {
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
@@ -66,6 +74,7 @@ struct Plan {
   std::map<int, Data> data;                    ///< Constant buffers, and the initial values of state buffers.
   size_t arenaBytes = 0;                       ///< The figure that is predicted and allocated.
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
+  std::vector<CodeObject> code;
 
   size_t bytesAt(Place place) const;
   /// The buffer whose memory it is: itself unless it is a view. Precondition: no negative index.

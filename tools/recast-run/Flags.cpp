@@ -49,8 +49,8 @@ Flags::Flags()
       deviceArg("device", cl::value_desc("cpu|cuda[:N]"), cl::init("cpu"), cl::desc("Where to run"), cl::cat(category)),
       profile("profile", cl::value_desc("file.json"), cl::desc("Write a Chrome trace of the kernels"),
               cl::cat(category)),
-      kernels("kernels", cl::value_desc("reference"), cl::cat(category),
-              cl::desc("Use the plain evaluator only: slow, the oracle")),
+      kernels("kernels", cl::value_desc("library|reference"), cl::cat(category),
+              cl::desc("library: generate no code; reference: the plain evaluator only: slow, the oracle")),
       layout("data-layout", cl::desc("What the tensors of --data are"), cl::init(DataLayout::Samples),
              cl::values(clEnumValN(DataLayout::Samples, "samples", "axis 0 indexes samples (default)"),
                         clEnumValN(DataLayout::Batches, "batches", "axis 0 indexes ready batches"),
@@ -127,8 +127,9 @@ bool Flags::readNumbers() {
 }
 
 bool Flags::readChoices() {
-  if (kernels.getNumOccurrences() && kernels != "reference")
-    return wrong("--kernels takes only 'reference'");
+  if (kernels.getNumOccurrences() && kernels != "reference" && kernels != "library")
+    return wrong("--kernels takes 'library' or 'reference'");
+  regions = !kernels.getNumOccurrences() && !findNonFinite; // A region would hide the node that a search is for.
   session.referenceOnly = kernels == "reference";
   llvm::StringRef name = device;
   unsigned index = 0;

@@ -19,6 +19,7 @@ public:
   std::string device;
   int threads = 0; ///< 0: as many as the machine has.
   bool explain = false;
+  bool regions = true; ///< What no library takes is generated.
 
 private:
   template <typename T> using Opt = llvm::cl::opt<T>;

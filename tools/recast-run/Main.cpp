@@ -78,7 +78,10 @@ int runModel(const tools::Flags &flags, Communicator *communicator) {
   for (const std::string &warning : (*model)->warnings())
     llvm::errs() << "recast-run: warning: " << warning << "\n";
   auto compile = [&](const std::map<std::string, TensorType> &inputs) {
-    return (*model)->compile({flags.dims, inputs, flags.session.referenceOnly});
+    return (*model)->compile({.dims = flags.dims,
+                              .inputs = inputs,
+                              .referenceOnly = flags.session.referenceOnly,
+                              .regions = flags.regions});
   };
   if (flags.explain && !flags.session.data) {
     auto plan = compile({});

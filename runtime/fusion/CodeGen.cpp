@@ -1,0 +1,304 @@
+#include "runtime/fusion/CodeGen.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/UB/IR/UBOps.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "runtime/fusion/Cache.h"
+#include "runtime/fusion/Emit.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+#include <map>
+#include <mutex>
+
+using namespace mlir;
+namespace recast::fusion {
+
+namespace {
+
+/// Part of every name: a change of what is generated must change it.
+constexpr std::string_view kGenerator = "recast-regions-1 llvm-" LLVM_VERSION_STRING;
+
+/// Code is for one of two levels of the x86-64 ABI, and not for the very processor: so it gives the same numbers on all
+/// that have the level, and the loader can check it.
+struct Host {
+  std::string triple = llvm::sys::getProcessTriple(), level;
+  std::string features;
+  bool hasAvx512 = false, hasAvx2 = false;
+
+  Host() {
+    llvm::StringMap<bool> found = llvm::sys::getHostCPUFeatures();
+    auto hasAll = [&](std::initializer_list<llvm::StringRef> names) {
+      return llvm::all_of(names, [&](llvm::StringRef name) { return found.lookup(name); });
+    };
+    hasAvx2 = hasAll({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"});
+    hasAvx512 = hasAvx2 && hasAll({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"});
+    level = hasAvx512 ? "x86-64-v4" : "x86-64-v3";
+    features = hasAvx512 ? "-prefer-256-bit" : "";
+  }
+};
+
+const Host &host() {
+  static const Host found;
+  return found;
+}
+
+EmitOptions emitOptions() { return {host().hasAvx512 ? 16 : 8, host().hasAvx512}; }
+
+std::unique_ptr<llvm::TargetMachine> createTarget() {
+  static std::once_flag isReady;
+  std::call_once(isReady, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  std::string error;
+  llvm::Triple triple(host().triple);
+  const llvm::Target *target = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!target)
+    return nullptr;
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict; // Rounding is the graph's.
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+      triple, host().level, host().features, options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
+}
+
+/// From a module of loops to machine code.
+class Compiler {
+public:
+  Compiler() : context(registry(), MLIRContext::Threading::DISABLED), target(createTarget()) {
+    context.loadAllAvailableDialects();
+    passes.emplace(&context);
+    passes->addPass(createSCFToControlFlowPass());
+    passes->addPass(createConvertVectorToLLVMPass());
+    passes->addPass(createConvertMathToLLVMPass());
+    passes->addPass(createArithToLLVMConversionPass());
+    passes->addPass(createConvertFuncToLLVMPass());
+    passes->addPass(createConvertControlFlowToLLVMPass());
+    passes->addPass(createUBToLLVMConversionPass());
+    passes->addPass(createReconcileUnrealizedCastsPass());
+  }
+
+  /// The object file of one kernel.
+  Result<std::string> compile(const Kernel &kernel) {
+    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      problem = diagnostic.str();
+      return success();
+    });
+    OwningOpRef<ModuleOp> module(ModuleOp::create(UnknownLoc::get(&context)));
+    emit(*module, kernel.name, *kernel.region, *kernel.program, emitOptions());
+    if (!target || failed(passes->run(*module)))
+      return error();
+    llvm::LLVMContext llvmContext;
+    std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(*module, llvmContext);
+    if (!code)
+      return error();
+    code->setTargetTriple(target->getTargetTriple());
+    code->setDataLayout(target->createDataLayout());
+    optimize(*code);
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream out(bytes);
+    llvm::legacy::PassManager emitter;
+    if (target->addPassesToEmitFile(emitter, out, nullptr, llvm::CodeGenFileType::ObjectFile))
+      return error();
+    emitter.run(*code);
+    return std::string(bytes.begin(), bytes.end());
+  }
+
+private:
+  static const DialectRegistry &registry() {
+    static const DialectRegistry known = [] {
+      DialectRegistry dialects;
+      dialects.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect, LLVM::LLVMDialect,
+                      math::MathDialect, scf::SCFDialect, ub::UBDialect, vector::VectorDialect>();
+      registerBuiltinDialectTranslation(dialects);
+      registerLLVMDialectTranslation(dialects);
+      return dialects;
+    }();
+    return known;
+  }
+
+  void optimize(llvm::Module &module) {
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager calls;
+    llvm::ModuleAnalysisManager modules;
+    llvm::PipelineTuningOptions tuning;
+    tuning.LoopVectorization = tuning.SLPVectorization = false; // Loops are over vectors already.
+    llvm::PassBuilder builder(target.get(), tuning);
+    builder.registerModuleAnalyses(modules);
+    builder.registerCGSCCAnalyses(calls);
+    builder.registerFunctionAnalyses(functions);
+    builder.registerLoopAnalyses(loops);
+    builder.crossRegisterProxies(loops, functions, calls, modules);
+    builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O1).run(module, modules);
+  }
+
+  Status error() const {
+    return Status::error("generating code for a region failed" + (problem.empty() ? "" : ": " + problem));
+  }
+
+  MLIRContext context;
+  std::optional<PassManager> passes;
+  std::unique_ptr<llvm::TargetMachine> target;
+  std::string problem;
+};
+
+/// A folder that is gone when the object is.
+struct TemporaryFolder {
+  llvm::SmallString<128> path;
+  TemporaryFolder() {
+    if (llvm::sys::fs::createUniqueDirectory("recast-regions", path))
+      path.clear();
+  }
+  ~TemporaryFolder() {
+    if (!path.empty())
+      llvm::sys::fs::remove_directories(path);
+  }
+};
+
+bool writeFile(const std::string &path, const std::string &bytes) {
+  std::error_code error;
+  llvm::raw_fd_ostream out(path, error);
+  if (error)
+    return false;
+  out << bytes;
+  out.close();
+  return !out.has_error();
+}
+
+/// Links object files into one shared object.
+Result<std::string> link(const std::vector<std::string> &objects) {
+  auto linker = llvm::sys::findProgramByName("ld.lld-" + std::to_string(LLVM_VERSION_MAJOR));
+  for (const char *name : {"ld.lld", "ld"})
+    if (!linker)
+      linker = llvm::sys::findProgramByName(name);
+  if (!linker)
+    return Status::error("no linker for generated code: install lld, or put ld.lld into PATH");
+  TemporaryFolder folder;
+  if (folder.path.empty())
+    return Status::error("generated code cannot be linked: no folder for temporary files can be made");
+  std::string base = folder.path.str().str(), out = base + "/regions.so";
+  std::vector<std::string> args = {*linker, "-shared", "--hash-style=gnu", "-o", out};
+  for (size_t i = 0; i < objects.size(); ++i) {
+    args.push_back(base + "/" + std::to_string(i) + ".o");
+    if (!writeFile(args.back(), objects[i]))
+      return Status::error("generated code cannot be written to " + base);
+  }
+  std::vector<llvm::StringRef> views(args.begin(), args.end());
+  std::string problem;
+  if (llvm::sys::ExecuteAndWait(*linker, views, std::nullopt, {}, 0, 0, &problem) != 0)
+    return Status::error("linking generated code with " + *linker + " failed" +
+                         (problem.empty() ? "" : ": " + problem));
+  auto file = llvm::MemoryBuffer::getFile(out);
+  if (!file)
+    return Status::error("linking generated code with " + *linker + " gave no file");
+  return (*file)->getBuffer().str();
+}
+
+/// Writes numbers and text, each with its end.
+class Printer {
+public:
+  Printer &operator<<(int64_t value) {
+    text += std::to_string(value) + ' ';
+    return *this;
+  }
+  void map(const Map &map) {
+    *this << static_cast<int64_t>(map.size());
+    for (const Digit &digit : map)
+      *this << digit.div << digit.size << digit.stride;
+  }
+  std::string text;
+};
+
+} // namespace
+
+std::string whyNoCode() { return host().hasAvx2 ? "" : "generated code needs a processor with AVX2, FMA and F16C"; }
+std::string hostTarget() { return host().level; }
+
+std::string contentName(const Region &region, const Program &program) {
+  Printer out;
+  out.text = std::string(kGenerator) + " " + host().level + " ";
+  out << static_cast<int64_t>(region.inputs.size()) << static_cast<int64_t>(region.outputs.size());
+  for (const SlotInfo &slot : program.slots)
+    out << int64_t(slot.type) << slot.elems << slot.chunks << static_cast<int64_t>(slot.offset);
+  for (const Phase &phase : program.phases) {
+    out << phase.count << phase.inner << phase.rowsPerRange << phase.passes;
+    for (const Node &node : phase.nodes) {
+      out << node.kind << int64_t(node.op) << int64_t(node.type) << static_cast<int64_t>(node.args.size());
+      for (int arg : node.args)
+        out << arg;
+      out.map(node.map);
+      out << node.index << std::bit_cast<int64_t>(node.number) << node.integer << int64_t(node.level) << node.pass;
+    }
+    for (const Store &store : phase.stores) {
+      out << store.node << store.isSlot << store.index;
+      out.map(store.map);
+    }
+    for (const Accumulation &accumulation : phase.accumulations) {
+      out << accumulation.node << int64_t(accumulation.op) << accumulation.slot;
+      out.map(accumulation.kept);
+    }
+  }
+  return "r" + hashOf(out.text) + hashOf(out.text + "2");
+}
+
+Result<std::string> compileKernels(std::span<const Kernel> kernels) {
+  std::map<std::string, const Kernel *> distinct;
+  for (const Kernel &kernel : kernels)
+    distinct[kernel.name] = &kernel;
+  std::string names;
+  for (const auto &[name, kernel] : distinct)
+    names += name;
+  Cache cache;
+  std::string whole = "p" + hashOf(names) + hashOf(names + "2") + ".so";
+  if (auto known = cache.read(whole))
+    return std::move(*known);
+  std::optional<Compiler> compiler;
+  std::vector<std::string> objects;
+  for (const auto &[name, kernel] : distinct) {
+    if (auto known = cache.read(name + ".o")) {
+      objects.push_back(std::move(*known));
+      continue;
+    }
+    if (!compiler)
+      compiler.emplace();
+    Result<std::string> object = compiler->compile(*kernel);
+    if (!object)
+      return object.status();
+    cache.write(name + ".o", *object);
+    objects.push_back(std::move(*object));
+  }
+  Result<std::string> linked = link(objects);
+  if (linked)
+    cache.write(whole, *linked);
+  return linked;
+}
+
+} // namespace recast::fusion

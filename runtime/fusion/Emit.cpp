@@ -1,0 +1,449 @@
+#include "runtime/fusion/Emit.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "runtime/fusion/Compute.h"
+#include "runtime/fusion/MathFunctions.h"
+#include <map>
+
+using namespace mlir;
+namespace recast::fusion {
+
+namespace {
+
+class PhaseEmitter {
+public:
+  PhaseEmitter(ImplicitLocOpBuilder &b, const Region &region, const Program &program, const Phase &phase,
+               const EmitOptions &options)
+      : b(b), region(region), program(program), phase(phase), options(options), scalars(phase.nodes.size()),
+        rows(phase.nodes.size()) {}
+  void run(func::FuncOp function);
+
+private:
+  /// Where elements of a row are: vectors from `first` on, of which `mask` (null: all) are there.
+  struct Span {
+    Value first, mask;
+    int64_t lanes;
+    SmallVector<Value> known; ///< One a node.
+  };
+
+  void emitRow(Value row);
+  void emitPass(int pass);
+  SmallVector<Value> emitSpan(int pass, Value first, Value mask, ValueRange sums, bool isLast);
+  /// Nodes that a row needs once, from this pass on.
+  void emitRowNodes(int pass);
+
+  Value elementValue(int node, Span &span);
+  Value computeNode(const Node &node, Span *span);
+  Value loadScalar(DType type, Value base, Value offset);
+  Value combine(const Node &node, Value offset, Span *span);
+  void storeElement(DType type, Value base, Value offset, Value x, const Span &span);
+
+  /// The number of the first element of the row in `map`, by the row's number.
+  Value rowOffset(const Map &map);
+  bool variesInRow(const Map &map) const { return !map.empty() && map[0].div < phase.inner; }
+  DType typeOf(int node) const { return phase.nodes[static_cast<size_t>(node)].type; }
+  Level levelOf(int node) const { return phase.nodes[static_cast<size_t>(node)].level; }
+  Value knownOnce(int node) const {
+    return levelOf(node) == Level::Scalar ? scalars[static_cast<size_t>(node)] : rows[static_cast<size_t>(node)];
+  }
+  std::vector<int> reductionsOf(int pass) const;
+
+  Value number(int64_t value) { return constantOf(b, b.getI64Type(), value); }
+  Value add(Value x, Value y) { return arith::AddIOp::create(b, x, y); }
+  Value mul(Value x, int64_t y) { return y == 1 ? x : arith::MulIOp::create(b, x, number(y)).getResult(); }
+  Value address(Value base, DType type, Value offset) {
+    return LLVM::GEPOp::create(b, base.getType(), memoryType(b.getContext(), type), base,
+                               ArrayRef<LLVM::GEPArg>{offset});
+  }
+  Value slotBase(int slot) {
+    return LLVM::GEPOp::create(
+        b, workspace.getType(), b.getI8Type(), workspace,
+        ArrayRef<LLVM::GEPArg>{number(static_cast<int64_t>(program.slots[static_cast<size_t>(slot)].offset))});
+  }
+  /// The part of a slot that this range has.
+  Value partBase(int slot) {
+    const SlotInfo &info = program.slots[static_cast<size_t>(slot)];
+    return address(slotBase(slot), info.type, mul(range, info.elems));
+  }
+  Value operand(int index) { return operands[static_cast<size_t>(index)]; }
+  Value splat(Value x, int64_t lanes) {
+    return vector::BroadcastOp::create(b, VectorType::get({lanes}, x.getType()), x);
+  }
+  /// The reduction over the lanes, in a fixed tree.
+  Value reduceLanes(Op op, DType type, Value x);
+  void forLoop(Value begin, Value end, int64_t step, ValueRange init,
+               function_ref<SmallVector<Value>(Value, ValueRange)> body, SmallVector<Value> &results);
+
+  ImplicitLocOpBuilder &b;
+  const Region &region;
+  const Program &program;
+  const Phase &phase;
+  const EmitOptions &options;
+  Value workspace, range, row, length;
+  std::vector<Value> operands;
+  std::vector<Value> scalars, rows;      ///< Nodes that are known, one a node.
+  std::map<const void *, Value> offsets; ///< Of maps, in this row.
+};
+
+void PhaseEmitter::forLoop(Value begin, Value end, int64_t step, ValueRange init,
+                           function_ref<SmallVector<Value>(Value, ValueRange)> body, SmallVector<Value> &results) {
+  auto loop = scf::ForOp::create(b, begin, end, number(step), init);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  SmallVector<Value> yielded = body(loop.getInductionVar(), loop.getRegionIterArgs());
+  if (!init.empty()) {
+    b.setInsertionPointToEnd(loop.getBody());
+    scf::YieldOp::create(b, yielded);
+  }
+  results.assign(loop.getResults().begin(), loop.getResults().end());
+}
+
+void PhaseEmitter::run(func::FuncOp function) {
+  Block *entry = function.addEntryBlock();
+  b.setInsertionPointToStart(entry);
+  Value buffers = entry->getArgument(0);
+  workspace = entry->getArgument(1);
+  Value begin = entry->getArgument(2), end = entry->getArgument(3);
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  for (size_t k = 0; k < region.inputs.size() + region.outputs.size(); ++k) {
+    Value at = LLVM::GEPOp::create(b, pointer, pointer, buffers, ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(k)});
+    operands.push_back(LLVM::LoadOp::create(b, pointer, at, 8));
+  }
+  row = number(0);
+  for (size_t i = 0; i < phase.nodes.size(); ++i)
+    if (phase.nodes[i].level == Level::Scalar)
+      scalars[i] = computeNode(phase.nodes[i], nullptr);
+  SmallVector<Value> none;
+  forLoop(
+      begin, end, 1, {},
+      [&](Value at, ValueRange) {
+        range = at;
+        if (phase.accumulations.empty() && phase.rowsPerRange == 1) {
+          emitRow(range);
+          return SmallVector<Value>();
+        }
+        for (const Accumulation &accumulation : phase.accumulations) {
+          const SlotInfo &slot = program.slots[static_cast<size_t>(accumulation.slot)];
+          Value base = partBase(accumulation.slot), start = neutral(b, accumulation.op, slot.type, b.getI64Type());
+          start = toMemory(b, slot.type, start);
+          forLoop(
+              number(0), number(slot.elems), 1, {},
+              [&](Value i, ValueRange) {
+                LLVM::StoreOp::create(b, start, address(base, slot.type, i));
+                return SmallVector<Value>();
+              },
+              none);
+        }
+        Value first = mul(range, phase.rowsPerRange);
+        Value last = arith::MinSIOp::create(b, add(first, number(phase.rowsPerRange)), number(phase.rows()));
+        forLoop(
+            first, last, 1, {},
+            [&](Value at, ValueRange) {
+              emitRow(at);
+              return SmallVector<Value>();
+            },
+            none);
+        return SmallVector<Value>();
+      },
+      none);
+  b.setInsertionPointToEnd(&function.getBody().back());
+  func::ReturnOp::create(b);
+}
+
+std::vector<int> PhaseEmitter::reductionsOf(int pass) const {
+  std::vector<int> found;
+  for (size_t i = 0; i < phase.nodes.size(); ++i)
+    if (phase.nodes[i].kind == Node::Reduce && phase.nodes[i].pass == pass + 1)
+      found.push_back(static_cast<int>(i));
+  return found;
+}
+
+void PhaseEmitter::emitRow(Value at) {
+  row = at;
+  offsets.clear();
+  std::ranges::fill(rows, Value());
+  length = number(phase.inner);
+  if (phase.count % phase.inner)
+    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, number(phase.count), mul(row, phase.inner)));
+  // Offsets of rows belong before the loops over elements.
+  for (const Node &node : phase.nodes)
+    rowOffset(node.map);
+  for (const Store &store : phase.stores)
+    rowOffset(store.map);
+  for (const Accumulation &accumulation : phase.accumulations)
+    rowOffset(accumulation.kept);
+  emitRowNodes(0);
+  for (int pass = 0; pass < phase.passes; ++pass) {
+    emitPass(pass);
+    emitRowNodes(pass + 1);
+  }
+  for (const Store &store : phase.stores)
+    if (!variesInRow(store.map)) {
+      DType type = typeOf(store.node);
+      Value base = store.isSlot ? slotBase(store.index) : operand(static_cast<int>(region.inputs.size()) + store.index);
+      LLVM::StoreOp::create(b, toMemory(b, type, knownOnce(store.node)), address(base, type, rowOffset(store.map)));
+    }
+}
+
+void PhaseEmitter::emitRowNodes(int pass) {
+  for (size_t i = 0; i < phase.nodes.size(); ++i) {
+    const Node &node = phase.nodes[i];
+    if (node.level == Level::Row && node.pass == pass && node.kind != Node::Reduce)
+      rows[i] = computeNode(node, nullptr);
+  }
+}
+
+void PhaseEmitter::emitPass(int pass) {
+  bool isLast = pass + 1 == phase.passes;
+  std::vector<int> reductions = reductionsOf(pass);
+  bool hasWork = !reductions.empty();
+  SmallVector<std::pair<Op, DType>> sums;
+  for (int node : reductions)
+    sums.push_back({phase.nodes[static_cast<size_t>(node)].op, typeOf(node)});
+  if (isLast) {
+    hasWork |= !phase.accumulations.empty();
+    for (const Store &store : phase.stores)
+      hasWork |= variesInRow(store.map);
+    for (const Accumulation &accumulation : phase.accumulations)
+      if (!variesInRow(accumulation.kept))
+        sums.push_back({accumulation.op, program.slots[static_cast<size_t>(accumulation.slot)].type});
+  }
+  if (!hasWork)
+    return;
+  int64_t lanes = options.lanes;
+  Type index = VectorType::get({lanes}, b.getI32Type());
+  SmallVector<int32_t> steps(static_cast<size_t>(lanes));
+  for (size_t i = 0; i < steps.size(); ++i)
+    steps[i] = static_cast<int32_t>(i);
+  Value iota = arith::ConstantOp::create(b, DenseElementsAttr::get(cast<VectorType>(index), ArrayRef(steps)));
+  auto maskFrom = [&](Value first) {
+    Value left = arith::MinSIOp::create(b, arith::SubIOp::create(b, length, first), number(lanes));
+    Value bound = splat(arith::TruncIOp::create(b, b.getI32Type(), left), lanes);
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, iota, bound).getResult();
+  };
+  SmallVector<Value> carried;
+  for (auto [op, type] : sums)
+    carried.push_back(neutral(b, op, type, index));
+  bool isWhole = phase.count % phase.inner == 0 && phase.inner % lanes == 0;
+  Value wholeEnd = length;
+  if (!isWhole && !options.isMasked)
+    wholeEnd = arith::AndIOp::create(b, length, number(-lanes));
+  forLoop(
+      number(0), wholeEnd, lanes, carried,
+      [&](Value first, ValueRange in) {
+        return emitSpan(pass, first, isWhole || !options.isMasked ? Value() : maskFrom(first), in, isLast);
+      },
+      carried);
+  if (!isWhole && !options.isMasked)
+    forLoop(
+        wholeEnd, length, lanes, carried,
+        [&](Value first, ValueRange in) { return emitSpan(pass, first, maskFrom(first), in, isLast); }, carried);
+  size_t next = 0;
+  for (int node : reductions) {
+    rows[static_cast<size_t>(node)] = reduceLanes(sums[next].first, sums[next].second, carried[next]);
+    ++next;
+  }
+  if (!isLast)
+    return;
+  for (const Accumulation &accumulation : phase.accumulations) {
+    if (variesInRow(accumulation.kept))
+      continue;
+    auto [op, type] = sums[next];
+    Value total = reduceLanes(op, type, carried[next++]);
+    Value at = address(partBase(accumulation.slot), type, rowOffset(accumulation.kept));
+    Value old = fromMemory(b, type, LLVM::LoadOp::create(b, memoryType(b.getContext(), type), at));
+    LLVM::StoreOp::create(b, toMemory(b, type, accumulate(b, op, type, old, total)), at);
+  }
+}
+
+SmallVector<Value> PhaseEmitter::emitSpan(int pass, Value first, Value mask, ValueRange sums, bool isLast) {
+  Span span{first, mask, options.lanes, SmallVector<Value>(phase.nodes.size())};
+  SmallVector<Value> results;
+  auto take = [&](int node, Op op, DType type) {
+    Value x = widenTo(b, typeOf(node), type, elementValue(node, span));
+    if (mask)
+      x = arith::SelectOp::create(b, mask, x, neutral(b, op, type, x.getType()));
+    results.push_back(accumulate(b, op, type, sums[results.size()], x));
+  };
+  for (int node : reductionsOf(pass))
+    take(phase.nodes[static_cast<size_t>(node)].args[0], phase.nodes[static_cast<size_t>(node)].op, typeOf(node));
+  if (!isLast)
+    return results;
+  // Everything is read before anything is written: outputs may lie where inputs do.
+  SmallVector<Value> stored;
+  for (const Store &store : phase.stores)
+    stored.push_back(variesInRow(store.map) ? elementValue(store.node, span) : Value());
+  for (const Accumulation &accumulation : phase.accumulations) {
+    DType type = program.slots[static_cast<size_t>(accumulation.slot)].type;
+    if (!variesInRow(accumulation.kept)) {
+      take(accumulation.node, accumulation.op, type);
+      continue;
+    }
+    Value x = widenTo(b, typeOf(accumulation.node), type, elementValue(accumulation.node, span));
+    Value at = address(partBase(accumulation.slot), type, add(rowOffset(accumulation.kept), first));
+    Type memory = VectorType::get({span.lanes}, memoryType(b.getContext(), type));
+    unsigned align = static_cast<unsigned>(byteSize(type));
+    Value old = mask ? LLVM::MaskedLoadOp::create(b, memory, at, mask, neutral(b, Op::ReduceSum, type, memory), align)
+                           .getResult()
+                     : LLVM::LoadOp::create(b, memory, at, align).getResult();
+    Value sum = accumulate(b, accumulation.op, type, old, x);
+    if (mask)
+      LLVM::MaskedStoreOp::create(b, sum, at, mask, align);
+    else
+      LLVM::StoreOp::create(b, sum, at, align);
+  }
+  for (auto [store, x] : llvm::zip(phase.stores, stored))
+    if (x) {
+      Value base = store.isSlot ? slotBase(store.index) : operand(static_cast<int>(region.inputs.size()) + store.index);
+      storeElement(typeOf(store.node), base, add(rowOffset(store.map), first), x, span);
+    }
+  return results;
+}
+
+Value PhaseEmitter::elementValue(int index, Span &span) {
+  Value &known = span.known[static_cast<size_t>(index)];
+  if (known)
+    return known;
+  if (levelOf(index) != Level::Element)
+    return known = splat(knownOnce(index), span.lanes);
+  Value made = computeNode(phase.nodes[static_cast<size_t>(index)], &span);
+  return span.known[static_cast<size_t>(index)] = made;
+}
+
+/// A node as a vector in a span, else as a scalar.
+Value PhaseEmitter::computeNode(const Node &node, Span *span) {
+  if (node.kind == Node::Combine)
+    return combine(node, rowOffset(node.map), span);
+  bool isLoad = node.kind == Node::Load || node.kind == Node::Slot;
+  if (isLoad || node.op == Op::Counter) {
+    Value offset = rowOffset(node.map);
+    if (span)
+      offset = add(offset, span->first);
+    if (!isLoad && !span)
+      return offset;
+    if (!isLoad) {
+      SmallVector<int64_t> steps = llvm::to_vector(llvm::seq<int64_t>(0, span->lanes));
+      auto type = VectorType::get({span->lanes}, b.getI64Type());
+      Value iota = arith::ConstantOp::create(b, DenseElementsAttr::get(type, ArrayRef(steps)));
+      return add(splat(offset, span->lanes), iota);
+    }
+    Value base = node.kind == Node::Slot ? slotBase(node.index) : operand(node.index);
+    if (!span)
+      return loadScalar(node.type, base, offset);
+    Type memory = VectorType::get({span->lanes}, memoryType(b.getContext(), node.type));
+    Value at = address(base, node.type, offset);
+    unsigned align = static_cast<unsigned>(byteSize(node.type));
+    Value raw;
+    if (span->mask) {
+      Type element = getElementTypeOrSelf(memory);
+      Value zero = isa<FloatType>(element) ? constantOf(b, memory, 0.0) : constantOf(b, memory, int64_t(0));
+      raw = LLVM::MaskedLoadOp::create(b, memory, at, span->mask, zero, align);
+    } else {
+      raw = LLVM::LoadOp::create(b, memory, at, align);
+    }
+    return fromMemory(b, node.type, raw);
+  }
+  SmallVector<Value> args;
+  SmallVector<DType> types;
+  for (int arg : node.args) {
+    args.push_back(span ? elementValue(arg, *span) : knownOnce(arg));
+    types.push_back(typeOf(arg));
+  }
+  return compute(b, node, args, types);
+}
+
+Value PhaseEmitter::loadScalar(DType type, Value base, Value offset) {
+  Type memory = memoryType(b.getContext(), type);
+  return fromMemory(b, type, LLVM::LoadOp::create(b, memory, address(base, type, offset)));
+}
+
+Value PhaseEmitter::combine(const Node &node, Value offset, Span *span) {
+  const SlotInfo &slot = program.slots[static_cast<size_t>(node.index)];
+  Value base = slotBase(node.index);
+  if (span)
+    offset = add(offset, span->first);
+  Type memory = memoryType(b.getContext(), slot.type);
+  if (span)
+    memory = VectorType::get({span->lanes}, memory);
+  SmallVector<Value> result = {neutral(b, node.op, slot.type, memory)};
+  unsigned align = static_cast<unsigned>(byteSize(slot.type));
+  forLoop(
+      number(0), number(slot.chunks), 1, result,
+      [&](Value chunk, ValueRange sums) {
+        Value at = address(base, slot.type, add(mul(chunk, slot.elems), offset));
+        bool isPart = span && span->mask;
+        Value part = isPart ? LLVM::MaskedLoadOp::create(b, memory, at, span->mask,
+                                                         neutral(b, node.op, slot.type, memory), align)
+                                  .getResult()
+                            : LLVM::LoadOp::create(b, memory, at, align).getResult();
+        return SmallVector<Value>({accumulate(b, node.op, slot.type, sums[0], fromMemory(b, slot.type, part))});
+      },
+      result);
+  return result[0];
+}
+
+void PhaseEmitter::storeElement(DType type, Value base, Value offset, Value x, const Span &span) {
+  Value at = address(base, type, offset), stored = toMemory(b, type, x);
+  unsigned align = static_cast<unsigned>(byteSize(type));
+  if (span.mask)
+    LLVM::MaskedStoreOp::create(b, stored, at, span.mask, align);
+  else
+    LLVM::StoreOp::create(b, stored, at, align);
+}
+
+Value PhaseEmitter::rowOffset(const Map &map) {
+  auto known = offsets.find(&map);
+  if (known != offsets.end())
+    return known->second;
+  Value offset = number(0);
+  int64_t numRows = phase.rows();
+  for (const Digit &digit : map) {
+    int64_t div = digit.div, size = digit.size, stride = digit.stride;
+    if (div < phase.inner) { // Goes on within the row.
+      if (size <= phase.inner)
+        continue;
+      stride *= phase.inner;
+      size = (size + phase.inner - 1) / phase.inner;
+      div = phase.inner;
+    }
+    div /= phase.inner;
+    Value term = row;
+    if (div > 1)
+      term = arith::DivUIOp::create(b, term, number(div));
+    if (div * size < numRows)
+      term = arith::RemUIOp::create(b, term, number(size));
+    offset = add(offset, mul(term, stride));
+  }
+  return offsets[&map] = offset;
+}
+
+Value PhaseEmitter::reduceLanes(Op op, DType type, Value x) {
+  for (int64_t lanes = cast<VectorType>(x.getType()).getNumElements(); lanes > 1; lanes /= 2) {
+    auto half = [&](int64_t from) {
+      SmallVector<int64_t> picks = llvm::to_vector(llvm::seq<int64_t>(from, from + lanes / 2));
+      return vector::ShuffleOp::create(b, x, x, picks).getResult();
+    };
+    x = accumulate(b, op, type, half(0), half(lanes / 2));
+  }
+  return vector::ExtractOp::create(b, x, int64_t(0));
+}
+
+} // namespace
+
+void emit(ModuleOp module, const std::string &name, const Region &region, const Program &program,
+          const EmitOptions &options) {
+  ImplicitLocOpBuilder b(UnknownLoc::get(module.getContext()), module.getContext());
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  Type i64 = b.getI64Type();
+  for (auto [index, phase] : llvm::enumerate(program.phases)) {
+    b.setInsertionPointToEnd(module.getBody());
+    auto function = func::FuncOp::create(b, name + "_" + std::to_string(index),
+                                         b.getFunctionType({pointer, pointer, i64, i64}, {}));
+    PhaseEmitter(b, region, program, phase, options).run(function);
+  }
+}
+
+} // namespace recast::fusion

@@ -1,0 +1,120 @@
+#include "runtime/kernels/cpu/Generated.h"
+#include "runtime/kernels/Parallel.h"
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace recast {
+
+namespace {
+
+/// True where this processor has what the target's name asks for.
+bool isForThisProcessor(const std::string &target) {
+  __builtin_cpu_init();
+  if (target == "x86-64-v4")
+    return __builtin_cpu_supports("x86-64-v4");
+  return target == "x86-64-v3" && __builtin_cpu_supports("x86-64-v3");
+}
+
+Result<void *> open(const CodeObject &object) {
+  int file = memfd_create("recast-generated", MFD_CLOEXEC);
+  if (file < 0)
+    return Status::error("generated code cannot be loaded: there is no memory for a file");
+  size_t done = 0;
+  while (done < object.bytes.size()) {
+    ssize_t count = write(file, object.bytes.data() + done, object.bytes.size() - done);
+    if (count <= 0)
+      break;
+    done += static_cast<size_t>(count);
+  }
+  std::string path = "/proc/self/fd/" + std::to_string(file);
+  void *handle = done == object.bytes.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  close(file);
+  if (handle)
+    return handle;
+  const char *reason = dlerror();
+  return Status::error("the plan's generated code cannot be loaded" + (reason ? ": " + std::string(reason) : ""));
+}
+
+class Generated final : public Kernel {
+public:
+  Status prepare(const StepSpec &spec, const GeneratedCode &code) {
+    std::vector<int64_t> ranges = spec.attrs.getInts("ranges"), grains = spec.attrs.getInts("grains");
+    std::vector<std::string> entries = spec.attrs.getStrings("entries");
+    for (size_t i = 0; i < entries.size(); ++i) {
+      GeneratedCode::Entry entry = code.find(entries[i]);
+      if (!entry || i >= ranges.size() || i >= grains.size())
+        return Status::error("the plan is damaged: no generated code for '" + spec.name + "'");
+      phases.push_back({entry, ranges[i], grains[i]});
+    }
+    std::vector<int64_t> numbers = spec.attrs.getInts("in_place");
+    for (size_t i = 0; i + 1 < numbers.size(); i += 2)
+      pairs.push_back({static_cast<size_t>(numbers[i]), static_cast<size_t>(numbers[i + 1])});
+    bytes = static_cast<size_t>(spec.attrs.getInt("workspace", 0));
+    buffers.resize(spec.inputs.size() + spec.outputs.size());
+    return Status::success();
+  }
+
+  size_t workspaceBytes() const override { return bytes; }
+  std::vector<InPlace> inPlace() const override { return pairs; }
+  bool mayFail() const override { return false; }
+  Status run(const KernelArgs &args) override {
+    size_t k = 0;
+    for (const TensorRef &input : args.inputs)
+      buffers[k++] = input.data;
+    for (const TensorRef &output : args.outputs)
+      buffers[k++] = output.data;
+    for (const Phase &phase : phases)
+      parallelFor(phase.ranges, phase.grain,
+                  [&](int64_t begin, int64_t end) { phase.entry(buffers.data(), args.workspace.data(), begin, end); });
+    return Status::success();
+  }
+
+private:
+  struct Phase {
+    GeneratedCode::Entry entry;
+    int64_t ranges, grain;
+  };
+  std::vector<Phase> phases;
+  std::vector<InPlace> pairs;
+  std::vector<void *> buffers;
+  size_t bytes = 0;
+};
+
+} // namespace
+
+GeneratedCode::~GeneratedCode() {
+  for (void *handle : handles)
+    dlclose(handle);
+}
+
+Status GeneratedCode::load(std::span<const CodeObject> objects) {
+  for (const CodeObject &object : objects) {
+    if (object.kind != CodeObject::SharedObject)
+      continue;
+    if (!isForThisProcessor(object.target))
+      return Status::error("the plan's generated code is for " + object.target +
+                           " processors, which this one is not: compile the model here");
+    Result<void *> handle = open(object);
+    if (!handle)
+      return handle.status();
+    handles.push_back(*handle);
+  }
+  return Status::success();
+}
+
+GeneratedCode::Entry GeneratedCode::find(const std::string &name) const {
+  for (void *handle : handles)
+    if (void *symbol = dlsym(handle, name.c_str()))
+      return reinterpret_cast<Entry>(symbol);
+  return nullptr;
+}
+
+Result<std::unique_ptr<Kernel>> createGenerated(const StepSpec &spec, const GeneratedCode &code) {
+  auto kernel = std::make_unique<Generated>();
+  if (Status status = kernel->prepare(spec, code); !status.ok())
+    return status;
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+} // namespace recast
