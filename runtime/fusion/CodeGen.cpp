@@ -1,44 +1,17 @@
 #include "runtime/fusion/CodeGen.h"
-#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
-#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
-#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
-#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
-#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
-#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
-#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
-#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/UB/IR/UBOps.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "mlir/Pass/Pass.h"
-#include "mlir/Pass/PassManager.h"
-#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Export.h"
 #include "runtime/fusion/Cache.h"
 #include "runtime/fusion/Emit.h"
-#include "llvm/ADT/ScopeExit.h"
-#include "llvm/ADT/StringExtras.h"
-#include "llvm/IR/LegacyPassManager.h"
-#include "llvm/IR/Module.h"
-#include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
+#include "runtime/fusion/Lower.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Config/llvm-config.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
-#include "llvm/Support/TargetSelect.h"
-#include "llvm/Target/TargetMachine.h"
+#include "llvm/Support/raw_ostream.h"
 #include "llvm/TargetParser/Host.h"
 #include <map>
-#include <mutex>
 
-using namespace mlir;
 namespace recast::fusion {
 
 namespace {
@@ -72,104 +45,6 @@ const Host &host() {
 
 EmitOptions emitOptions() { return {host().hasAvx512 ? 16 : 8, host().hasAvx512}; }
 
-std::unique_ptr<llvm::TargetMachine> createTarget() {
-  static std::once_flag isReady;
-  std::call_once(isReady, [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-  });
-  std::string error;
-  llvm::Triple triple(host().triple);
-  const llvm::Target *target = llvm::TargetRegistry::lookupTarget(triple, error);
-  if (!target)
-    return nullptr;
-  llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict; // Rounding is the graph's.
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, host().level, host().features, options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
-}
-
-/// From a module of loops to machine code.
-class Compiler {
-public:
-  Compiler() : context(registry(), MLIRContext::Threading::DISABLED), target(createTarget()) {
-    context.loadAllAvailableDialects();
-    passes.emplace(&context);
-    passes->addPass(createSCFToControlFlowPass());
-    passes->addPass(createConvertVectorToLLVMPass());
-    passes->addPass(createConvertMathToLLVMPass());
-    passes->addPass(createArithToLLVMConversionPass());
-    passes->addPass(createConvertFuncToLLVMPass());
-    passes->addPass(createConvertControlFlowToLLVMPass());
-    passes->addPass(createUBToLLVMConversionPass());
-    passes->addPass(createReconcileUnrealizedCastsPass());
-  }
-
-  /// The object file of one kernel.
-  Result<std::string> compile(const Kernel &kernel) {
-    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-      problem = diagnostic.str();
-      return success();
-    });
-    OwningOpRef<ModuleOp> module(ModuleOp::create(UnknownLoc::get(&context)));
-    emit(*module, kernel.name, *kernel.region, *kernel.program, emitOptions());
-    if (!target || failed(passes->run(*module)))
-      return error();
-    llvm::LLVMContext llvmContext;
-    std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(*module, llvmContext);
-    if (!code)
-      return error();
-    code->setTargetTriple(target->getTargetTriple());
-    code->setDataLayout(target->createDataLayout());
-    optimize(*code);
-    llvm::SmallVector<char, 0> bytes;
-    llvm::raw_svector_ostream out(bytes);
-    llvm::legacy::PassManager emitter;
-    if (target->addPassesToEmitFile(emitter, out, nullptr, llvm::CodeGenFileType::ObjectFile))
-      return error();
-    emitter.run(*code);
-    return std::string(bytes.begin(), bytes.end());
-  }
-
-private:
-  static const DialectRegistry &registry() {
-    static const DialectRegistry known = [] {
-      DialectRegistry dialects;
-      dialects.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect, LLVM::LLVMDialect,
-                      math::MathDialect, scf::SCFDialect, ub::UBDialect, vector::VectorDialect>();
-      registerBuiltinDialectTranslation(dialects);
-      registerLLVMDialectTranslation(dialects);
-      return dialects;
-    }();
-    return known;
-  }
-
-  void optimize(llvm::Module &module) {
-    llvm::LoopAnalysisManager loops;
-    llvm::FunctionAnalysisManager functions;
-    llvm::CGSCCAnalysisManager calls;
-    llvm::ModuleAnalysisManager modules;
-    llvm::PipelineTuningOptions tuning;
-    tuning.LoopVectorization = tuning.SLPVectorization = false; // Loops are over vectors already.
-    llvm::PassBuilder builder(target.get(), tuning);
-    builder.registerModuleAnalyses(modules);
-    builder.registerCGSCCAnalyses(calls);
-    builder.registerFunctionAnalyses(functions);
-    builder.registerLoopAnalyses(loops);
-    builder.crossRegisterProxies(loops, functions, calls, modules);
-    builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O1).run(module, modules);
-  }
-
-  Status error() const {
-    return Status::error("generating code for a region failed" + (problem.empty() ? "" : ": " + problem));
-  }
-
-  MLIRContext context;
-  std::optional<PassManager> passes;
-  std::unique_ptr<llvm::TargetMachine> target;
-  std::string problem;
-};
-
 /// A folder that is gone when the object is.
 struct TemporaryFolder {
   llvm::SmallString<128> path;
@@ -193,8 +68,24 @@ bool writeFile(const std::string &path, const std::string &bytes) {
   return !out.has_error();
 }
 
-/// Links object files into one shared object.
-Result<std::string> link(const std::vector<std::string> &objects) {
+/// Writes numbers and text, each with its end.
+class Printer {
+public:
+  Printer &operator<<(int64_t value) {
+    text += std::to_string(value) + ' ';
+    return *this;
+  }
+  void map(const Map &map) {
+    *this << static_cast<int64_t>(map.size());
+    for (const Digit &digit : map)
+      *this << digit.div << digit.size << digit.stride;
+  }
+  std::string text;
+};
+
+} // namespace
+
+Result<std::string> linkObjects(const std::vector<std::string> &objects) {
   auto linker = llvm::sys::findProgramByName("ld.lld-" + std::to_string(LLVM_VERSION_MAJOR));
   for (const char *name : {"ld.lld", "ld"})
     if (!linker)
@@ -221,23 +112,6 @@ Result<std::string> link(const std::vector<std::string> &objects) {
     return Status::error("linking generated code with " + *linker + " gave no file");
   return (*file)->getBuffer().str();
 }
-
-/// Writes numbers and text, each with its end.
-class Printer {
-public:
-  Printer &operator<<(int64_t value) {
-    text += std::to_string(value) + ' ';
-    return *this;
-  }
-  void map(const Map &map) {
-    *this << static_cast<int64_t>(map.size());
-    for (const Digit &digit : map)
-      *this << digit.div << digit.size << digit.stride;
-  }
-  std::string text;
-};
-
-} // namespace
 
 std::string whyNoCode() { return host().hasAvx2 ? "" : "generated code needs a processor with AVX2, FMA and F16C"; }
 std::string hostTarget() { return host().level; }
@@ -280,22 +154,26 @@ Result<std::string> compileKernels(std::span<const Kernel> kernels) {
   std::string whole = "p" + hashOf(names) + hashOf(names + "2") + ".so";
   if (auto known = cache.read(whole))
     return std::move(*known);
-  std::optional<Compiler> compiler;
+  std::optional<Lowering> lowering;
   std::vector<std::string> objects;
   for (const auto &[name, kernel] : distinct) {
     if (auto known = cache.read(name + ".o")) {
       objects.push_back(std::move(*known));
       continue;
     }
-    if (!compiler)
-      compiler.emplace();
-    Result<std::string> object = compiler->compile(*kernel);
+    if (!lowering)
+      lowering.emplace(createTarget(host().triple, host().level, host().features));
+    Result<std::string> object = lowering->lower(
+        [&, kernel = kernel](mlir::ModuleOp module) {
+          emit(module, kernel->name, *kernel->region, *kernel->program, emitOptions());
+        },
+        llvm::CodeGenFileType::ObjectFile);
     if (!object)
       return object.status();
     cache.write(name + ".o", *object);
     objects.push_back(std::move(*object));
   }
-  Result<std::string> linked = link(objects);
+  Result<std::string> linked = linkObjects(objects);
   if (linked)
     cache.write(whole, *linked);
   return linked;

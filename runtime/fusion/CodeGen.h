@@ -24,4 +24,7 @@ inline std::string entryName(const std::string &name, size_t phase) { return nam
 /// from the cache (Cache.h).
 Result<std::string> compileKernels(std::span<const Kernel> kernels);
 
+/// Links object files into one shared object: its bytes.
+Result<std::string> linkObjects(const std::vector<std::string> &objects);
+
 } // namespace recast::fusion

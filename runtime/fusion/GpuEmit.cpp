@@ -89,7 +89,8 @@ private:
   }
   Value slotBase(int slot) {
     auto offset = static_cast<int64_t>(program.slots[static_cast<size_t>(slot)].offset);
-    return LLVM::GEPOp::create(b, workspace.getType(), b.getI8Type(), workspace, ArrayRef<LLVM::GEPArg>{number(offset)});
+    return LLVM::GEPOp::create(b, workspace.getType(), b.getI8Type(), workspace,
+                               ArrayRef<LLVM::GEPArg>{number(offset)});
   }
   Value partBase(int slot) {
     const SlotInfo &info = program.slots[static_cast<size_t>(slot)];
@@ -293,9 +294,8 @@ void PhaseKernel::emitPass(int pass) {
   SmallVector<Value> carried;
   for (auto [op, type] : sums)
     carried.push_back(neutral(b, op, type, b.getI64Type()));
-  carried = forLoop(lane, length, number(group), carried, [&](Value column, ValueRange in) {
-    return emitElement(pass, column, in, isLast);
-  });
+  carried = forLoop(lane, length, number(group), carried,
+                    [&](Value column, ValueRange in) { return emitElement(pass, column, in, isLast); });
   size_t next = 0;
   for (int node : reductions) {
     rows[static_cast<size_t>(node)] = reduceGroup(sums[next].first, sums[next].second, carried[next]);
@@ -349,8 +349,7 @@ void PhaseKernel::storeAll(Element &element, bool varying) {
     values.push_back(variesInRow(store.map) == varying ? valueOf(store.node, &element) : Value());
   for (auto [to, x] : llvm::zip(phase.stores, values))
     if (x) {
-      Value base =
-          to.isSlot ? slotBase(to.index) : operands[region.inputs.size() + static_cast<size_t>(to.index)];
+      Value base = to.isSlot ? slotBase(to.index) : operands[region.inputs.size() + static_cast<size_t>(to.index)];
       store(typeOf(to.node), base, offsetOf(to.map, &element), x);
     }
 }

@@ -8,14 +8,14 @@ namespace recast::fusion {
 
 /// What the kernels call: the device's registers and warp operations.
 namespace gpu_names {
-inline constexpr const char *kThread = "recast_gpu_thread";        ///< () -> i32: of the block.
-inline constexpr const char *kBlock = "recast_gpu_block";          ///< () -> i64
-inline constexpr const char *kBlocks = "recast_gpu_blocks";        ///< () -> i64: of the grid.
-inline constexpr const char *kSyncThreads = "recast_gpu_sync";     ///< ()
-inline constexpr const char *kSyncWarp = "recast_gpu_sync_warp";   ///< ()
-inline constexpr const char *kShuffleXor = "recast_gpu_shuffle";   ///< (i32 value, i32 lanes) -> i32
-inline constexpr const char *kShared = "recast_gpu_shared";        ///< () -> ptr: kSharedBytes bytes of the block.
-inline constexpr const char *kWidePrefix = "recast_gpu_wide_";     ///< C's function of f64 values after it.
+inline constexpr const char *kThread = "recast_gpu_thread";      ///< () -> i32: of the block.
+inline constexpr const char *kBlock = "recast_gpu_block";        ///< () -> i64
+inline constexpr const char *kBlocks = "recast_gpu_blocks";      ///< () -> i64: of the grid.
+inline constexpr const char *kSyncThreads = "recast_gpu_sync";   ///< ()
+inline constexpr const char *kSyncWarp = "recast_gpu_sync_warp"; ///< ()
+inline constexpr const char *kShuffleXor = "recast_gpu_shuffle"; ///< (i32 value, i32 lanes) -> i32
+inline constexpr const char *kShared = "recast_gpu_shared";      ///< () -> ptr: kSharedBytes bytes of the block.
+inline constexpr const char *kWidePrefix = "recast_gpu_wide_";   ///< C's function of f64 values after it.
 } // namespace gpu_names
 
 inline constexpr int kGpuThreads = 256; ///< Of a block.
