@@ -7,13 +7,15 @@ namespace recast::cuda {
 // One table a file of source/.
 std::span<const emulation::Kernel> copyKernels();
 std::span<const emulation::Kernel> indexingKernels();
+std::span<const emulation::Kernel> scalingKernels();
+std::span<const emulation::Kernel> fp8Kernels();
 
 namespace emulation {
 
 std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
-    for (std::span<const Kernel> family : {copyKernels(), indexingKernels()})
+    for (std::span<const Kernel> family : {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

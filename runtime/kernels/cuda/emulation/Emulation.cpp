@@ -78,7 +78,7 @@ private:
   size_t sharedBytes = 0;
   std::map<const char *, SharedVariable> sharedVariables;
   Shadow shadow;
-  size_t lastRange = 0;
+  size_t lastRange[2] = {}; ///< Of a load, of a store: most go on where the last was.
 };
 
 Machine &machine() {
@@ -108,7 +108,7 @@ Status Machine::run(const Kernel &kernel, int64_t blocks, int threadCount, std::
   if (threads.empty())
     threads = std::vector<Thread>(kMostThreads); // Fibres stay where they are.
   failure.clear();
-  lastRange = 0;
+  lastRange[0] = lastRange[1] = 0;
   ++launches;
   for (int64_t i = 0; i < blocks && failure.empty(); ++i) {
     block = reversed ? blocks - 1 - i : i;
@@ -239,7 +239,8 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
     auto start = reinterpret_cast<uintptr_t>(begin);
     return address >= start && address - start < size && bytes <= size - (address - start);
   };
-  if (within(threads[static_cast<size_t>(thread)].fibre.stack(), Fibre::kStackBytes))
+  if (within(threads[static_cast<size_t>(thread)].fibre.stack(), Fibre::kStackBytes) ||
+      (!isWrite && within(args.data(), args.size())))
     return;
   auto access = [&] { return (isWrite ? "a store of " : "a load of ") + std::to_string(bytes) + " bytes"; };
   if (within(sharedMemory.data(), sharedBytes)) {
@@ -248,18 +249,18 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
     return checkRace(address, bytes, isWrite, isAtomic, "");
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
-    size_t index = (lastRange + i) % ranges.size();
+    size_t index = (lastRange[isWrite] + i) % ranges.size();
     const Range &range = ranges[index];
     if (!within(range.data, range.bytes) || (isWrite ? !range.isWritten : !range.isRead))
       continue;
-    lastRange = index;
+    lastRange[isWrite] = index;
     if (address % bytes)
       return stop(access() + " at byte " + std::to_string(address - reinterpret_cast<uintptr_t>(range.data)) + " of " +
                   range.name + " is misaligned");
     return checkRace(address, bytes, isWrite, isAtomic, range.name);
   }
-  if (!isWrite && (within(args.data(), args.size()) || (address >= reinterpret_cast<uintptr_t>(&__executable_start) &&
-                                                        address < reinterpret_cast<uintptr_t>(&_end))))
+  if (!isWrite && address >= reinterpret_cast<uintptr_t>(&__executable_start) &&
+      address < reinterpret_cast<uintptr_t>(&_end))
     return;
   size_t offset = 0;
   std::string name = nameOf(address, offset);

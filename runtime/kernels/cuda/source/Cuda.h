@@ -5,8 +5,9 @@
 // lanes; results never depend on the order of blocks.
 #pragma once
 #if defined(__CUDA__)
-// Before <cmath>, so that std::fabs has it on the device too: the conversions of runtime/plan/DType.h ask for it.
+// Before <cmath>, so that std has them on the device too: what is shared with the CPU asks for them.
 __attribute__((device)) inline double fabs(double x) { return __builtin_fabs(x); }
+__attribute__((device)) inline double ceil(double x) { return __builtin_ceil(x); }
 #endif
 #include <array>
 #include <bit>

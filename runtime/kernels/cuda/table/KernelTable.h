@@ -114,6 +114,8 @@ struct Row {
 // One table a family; each is defined in the file of that name.
 std::span<const Row> copyRows();
 std::span<const Row> indexingRows();
+std::span<const Row> scalingRows();
+std::span<const Row> fp8Rows();
 
 /// All rows.
 std::span<const Row> rows();
