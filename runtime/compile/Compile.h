@@ -23,6 +23,8 @@ struct CompileOptions {
   bool generateCode = true;
   /// Operators with fewer elements are not worth code of their own.
   int64_t regionElems = 4096;
+  /// Cuda: kernels of the CUDA list, and code for GPUs; Checking: the same with host code for the checking device.
+  enum class Target : uint8_t { Cpu, Cuda, Checking } target = Target::Cpu;
   /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
   /// same either way.
   bool inPlace = true;

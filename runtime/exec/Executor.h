@@ -14,35 +14,41 @@ struct StepEvent {
   std::span<const TensorRef> inputs, outputs;
 };
 
+/// What runs a plan: on this processor, or on a device (runtime/device/DeviceExecutor.h).
 class Executor {
 public:
   /// Prepares every kernel of the plan and allocates the arena. The plan, and the communicator of the ranks that run it
   /// together, must outlive the executor; null: this process is the only one.
   static Result<std::unique_ptr<Executor>> create(const Plan &plan, bool referenceOnly = false,
                                                   Communicator *communicator = nullptr);
-  ~Executor();
+  virtual ~Executor() = default;
 
-  const Plan &plan() const;
-  /// The memory of a buffer; inputs and state are written through this before run().
-  TensorRef tensor(int buffer) const;
+  const Plan &plan() const { return source; }
+  /// The memory of a buffer; inputs and state are written through this before run(). On a device it is a copy on the
+  /// host: of state, pullState() makes it the newest, and pushState() sends what was written there.
+  virtual TensorRef tensor(int buffer) const = 0;
+  virtual Status pullState() { return Status::success(); }
+  virtual Status pushState() { return Status::success(); }
   /// The buffer called `name` among the graph's inputs, state and outputs; -1 if there is none.
   int find(std::string_view name) const;
 
   /// One execution: runs all steps, then copies the outputs that update state and lie elsewhere. On an error no state
   /// has changed: steps that write state where it lies come after all that may fail.
-  Status run();
+  virtual Status run() = 0;
 
   /// The arena's high-water mark as measured on the buffers and workspaces that the steps were given, whatever the plan
   /// says: the plan's arenaBytes must be this number.
-  size_t arenaBytes() const;
+  virtual size_t arenaBytes() const = 0;
 
-  /// Called around each step, where set (profiling, search for non-finite values).
+  /// Called around each step, where set (profiling, search for non-finite values). Not by devices.
   std::function<void(const StepEvent &)> observer;
 
+protected:
+  explicit Executor(const Plan &plan);
+
 private:
-  struct Impl;
-  std::unique_ptr<Impl> impl;
-  explicit Executor(std::unique_ptr<Impl> impl);
+  const Plan &source;
+  std::map<std::string, int, std::less<>> names;
 };
 
 } // namespace recast

@@ -89,6 +89,8 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, std::ve
     status = readState(session->options.stateIn, *session->active->executor).status();
   if (status.ok() && session->options.resume)
     status = session->resume();
+  if (status.ok())
+    status = session->active->executor->pushState();
   if (status.ok() && session->options.communicator)
     status = session->compareRanks();
   if (!status.ok())
@@ -210,6 +212,13 @@ Status Session::countSteps() {
   return Status::success();
 }
 
+Status Session::handOver(Executor &from, Executor &to) {
+  if (Status status = from.pullState(); !status.ok())
+    return status;
+  copyState(from, to);
+  return to.pushState();
+}
+
 /// Makes the program for `rows` the active one; compiles it at its first use, and hands the state on to it.
 Status Session::activate(int64_t rows) {
   auto [it, isNew] = programs.try_emplace(rows);
@@ -219,7 +228,9 @@ Status Session::activate(int64_t rows) {
     if (!plan)
       return plan.status();
     program.plan = std::move(*plan);
-    auto executor = Executor::create(*program.plan, options.referenceOnly, options.communicator);
+    auto executor = options.makeExecutor
+                        ? options.makeExecutor(*program.plan)
+                        : Executor::create(*program.plan, options.referenceOnly, options.communicator);
     if (!executor)
       return executor.status();
     program.executor = std::move(*executor);
@@ -242,7 +253,8 @@ Status Session::activate(int64_t rows) {
     program.lossScale = findScalarState(*program.plan, "loss_scale");
   }
   if (active && active != &program)
-    copyState(*active->executor, *program.executor);
+    if (Status status = handOver(*active->executor, *program.executor); !status.ok())
+      return status;
   active = &program;
   return Status::success();
 }
@@ -358,6 +370,8 @@ Status Session::runStep(int64_t step) {
   if (options.checkpointEvery && (step + 1) % options.checkpointEvery == 0) {
     std::error_code error;
     std::filesystem::create_directories(options.checkpointDir, error);
+    if (Status status = executor.pullState(); !status.ok())
+      return status;
     auto file = stageState(checkpointPath(options.checkpointDir, step + 1), executor, position(step + 1));
     Status status = file ? (*file)->commit() : file.status();
     if (!status.ok())
@@ -378,6 +392,8 @@ Status Session::writeResults(int64_t step) const {
   Status status = outputs ? add(outputs->stage()) : Status::success();
   if (status.ok() && profile)
     status = add(profile->stage());
+  if (status.ok() && !options.stateOut.empty())
+    status = active->executor->pullState();
   if (status.ok() && !options.stateOut.empty())
     status = add(stageState(options.stateOut, *active->executor, position(std::max(step, firstStep))));
   for (const auto &file : staged)

@@ -30,6 +30,8 @@ struct SessionOptions {
   bool referenceOnly = false;
   /// The ranks that train together; null: this process alone. Rank 0 writes the files; all read the same ones.
   Communicator *communicator = nullptr;
+  /// What runs plans; null: this processor.
+  std::function<Result<std::unique_ptr<Executor>>(const Plan &)> makeExecutor;
   std::FILE *progress = nullptr; ///< Where progress goes; null: nowhere.
 };
 
@@ -63,6 +65,7 @@ private:
   Status checkTargets() const;
   Status countSteps();
   Status activate(int64_t rows);
+  static Status handOver(Executor &from, Executor &to);
   void observe(Executor &executor);
   Status prepareSchedule();
   Status resume();
