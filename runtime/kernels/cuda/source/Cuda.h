@@ -29,8 +29,8 @@ __attribute__((device)) inline double ceil(double x) { return __builtin_ceil(x);
 #define RECAST_KERNELS(Table, ...) __VA_ARGS__
 /// An entry point: calls `Body(args)` in every thread; blocks have at most `Threads` threads.
 #define RECAST_KERNEL(Name, Threads, Args, ...)                                                                        \
-  extern "C" __attribute__((global, launch_bounds(Threads))) void Name(__attribute__((grid_constant))                  \
-                                                                       const Args args) {                              \
+  extern "C" __attribute__((global, launch_bounds(Threads, 1))) void Name(__attribute__((grid_constant))               \
+                                                                          const Args args) {                           \
     (__VA_ARGS__)(args);                                                                                               \
   }
 #else

@@ -116,6 +116,8 @@ std::span<const Row> copyRows();
 std::span<const Row> indexingRows();
 std::span<const Row> scalingRows();
 std::span<const Row> fp8Rows();
+std::span<const Row> lossRows();
+std::span<const Row> windowRows();
 
 /// All rows.
 std::span<const Row> rows();
