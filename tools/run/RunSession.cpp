@@ -1,0 +1,69 @@
+#include "tools/run/RunSession.h"
+#include "runtime/kernels/Parallel.h"
+
+namespace recast::tools {
+
+namespace {
+
+int explain(const Executor &executor) {
+  const Plan &plan = executor.plan();
+  std::printf("%sarena: %zu bytes planned, %zu bytes used\n", print(plan).c_str(), plan.arenaBytes,
+              executor.arenaBytes());
+  return kDone;
+}
+
+/// One line an output: what a model that is no step model was run for.
+void printOutputs(const Executor &executor) {
+  for (const Output &output : executor.plan().outputs) {
+    TensorRef tensor = executor.tensor(output.buffer);
+    std::printf("%s: %s", output.name.c_str(), toString(executor.plan().buffers[output.buffer].type).c_str());
+    if (tensor.elems() == 1 && isFloat8(tensor.dtype))
+      dispatchFloat8(tensor.dtype, [&]<typename T>() { std::printf(" = %.9g", double(float(*tensor.as<T>()))); });
+    else if (tensor.elems() == 1 && byteSize(tensor.dtype))
+      dispatchAny(tensor.dtype, [&]<typename T>() {
+        if constexpr (std::is_integral_v<T>)
+          std::printf(" = %lld", static_cast<long long>(*tensor.as<T>()));
+        else
+          std::printf(" = %.9g", static_cast<double>(*tensor.as<T>()));
+      });
+    std::printf("\n");
+  }
+}
+
+bool updatesState(const Plan &plan) {
+  for (const Output &output : plan.outputs)
+    if (output.updates >= 0)
+      return true;
+  return false;
+}
+
+} // namespace
+
+int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Planner &planner) {
+  auto fail = [&](const std::string &text) { return failRun(flags.tool, text); };
+  if (flags.device != "cpu")
+    return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
+  if (flags.threads)
+    setThreadCount(flags.threads);
+  if (flags.explain && !flags.session.data) {
+    auto plan = planner({});
+    if (!plan)
+      return fail(plan.message());
+    auto executor = Executor::create(**plan, flags.session.referenceOnly);
+    return executor ? explain(**executor) : fail(executor.message());
+  }
+  SessionOptions options = flags.session;
+  options.progress = flags.explain ? nullptr : stderr;
+  auto session = Session::create(std::move(options), std::move(inputs), planner);
+  if (!session)
+    return fail(session.message());
+  if (flags.explain)
+    return explain((*session)->executor());
+  if (Status status = (*session)->train(); !status.ok())
+    return fail(status.message());
+  if ((*session)->totalSteps() && !updatesState((*session)->executor().plan()))
+    printOutputs((*session)->executor());
+  return kDone;
+}
+
+} // namespace recast::tools
