@@ -103,8 +103,8 @@ Status Frame::checkOverlaps(const Step &step, const Kernel &kernel) const {
 std::string Frame::compileAgain() const {
   std::string text = ": compile the model here";
   if (source.threads && source.threads != threadCount())
-    text += ", or run it with --threads=" + std::to_string(source.threads) + ", for which it was compiled (now: " +
-            std::to_string(threadCount()) + ")";
+    text += ", or run it with --threads=" + std::to_string(source.threads) +
+            ", for which it was compiled (now: " + std::to_string(threadCount()) + ")";
   return text;
 }
 

@@ -171,7 +171,8 @@ std::set<std::string> cpuFeatures() {
     if (!line.starts_with("flags") && !line.starts_with("Features"))
       continue;
     size_t colon = line.find(':');
-    for (size_t begin = colon == std::string::npos ? line.size() : colon + 1, end; begin < line.size(); begin = end + 1) {
+    for (size_t begin = colon == std::string::npos ? line.size() : colon + 1, end; begin < line.size();
+         begin = end + 1) {
       end = std::min(line.find(' ', begin), line.size());
       features.insert(plain(std::string_view(line).substr(begin, end - begin)));
     }

@@ -152,7 +152,8 @@ private:
       for (size_t i = 0; i < step.spec.inputs.size(); ++i) {
         const TensorType &type = step.spec.inputs[i];
         auto data = i < step.inputs.size() ? plan.data.find(step.inputs[i]) : plan.data.end();
-        bool isConstant = data != plan.data.end() && plan.buffers[static_cast<size_t>(data->first)].place == Place::Constant;
+        bool isConstant =
+            data != plan.data.end() && plan.buffers[static_cast<size_t>(data->first)].place == Place::Constant;
         step.spec.constants.push_back(
             {type.dtype, type.dims, isConstant ? const_cast<void *>(data->second.bytes) : nullptr});
       }
@@ -228,8 +229,8 @@ private:
         return false;
       }
       if ((*file)->bytes().size() != record.bytes) {
-        fail(changed(record, std::to_string((*file)->bytes().size()) + " bytes instead of " +
-                                 std::to_string(record.bytes)));
+        fail(changed(record,
+                     std::to_string((*file)->bytes().size()) + " bytes instead of " + std::to_string(record.bytes)));
         return false;
       }
       files.push_back(std::move(*file));

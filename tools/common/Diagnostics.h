@@ -2,9 +2,9 @@
 #pragma once
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "tools/common/ExitCodes.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
-#include "tools/common/ExitCodes.h"
 #include <cstdio>
 #include <cstdlib>
 

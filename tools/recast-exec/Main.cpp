@@ -32,7 +32,8 @@ int main(int argc, char **argv) {
   std::vector<GraphInput> inputs = inputsOf(**plan);
   return tools::runSession(flags, std::move(inputs), [&](const auto &) -> Result<std::unique_ptr<Plan>> {
     if (!*plan)
-      return Status::error("'" + flags.model + "' is compiled for one batch size: compile the model for this one, too, "
+      return Status::error("'" + flags.model +
+                           "' is compiled for one batch size: compile the model for this one, too, "
                            "or leave out what is left with --drop-last");
     return std::move(*plan);
   });

@@ -42,9 +42,9 @@ struct Globs : cl::list<std::string> {
 
 cl::opt<std::string> input(cl::Positional, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"), cl::cat(category));
 Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"));
-cl::opt<std::string> emitKind("emit",
-                              cl::desc("step, gradient, forward, inference, training-info, mlir or plan: what OUT holds"),
-                              cl::init("step"), cl::cat(category));
+cl::opt<std::string>
+    emitKind("emit", cl::desc("step, gradient, forward, inference, training-info, mlir or plan: what OUT holds"),
+             cl::init("step"), cl::cat(category));
 Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
 Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");

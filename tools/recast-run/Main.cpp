@@ -9,12 +9,9 @@ namespace {
 
 using Dims = std::map<std::string, int64_t>;
 
-const tools::ToolText kText = {
-    "recast-run",
-    "Trains a step model, or runs any other model: inputs in, outputs out.",
-    "MODEL",
-    "The model: .onnx, .onnxtxt or .mlir; - is standard input",
-    R"(  Train for three epochs, watch the loss, keep the result:
+const tools::ToolText kText = {"recast-run", "Trains a step model, or runs any other model: inputs in, outputs out.",
+                               "MODEL", "The model: .onnx, .onnxtxt or .mlir; - is standard input",
+                               R"(  Train for three epochs, watch the loss, keep the result:
     recast-run step.onnx --data=train.safetensors --batch-size=32 --epochs=3 --shuffle \
       --metrics=metrics.jsonl --state-out=trained.safetensors)"};
 
