@@ -20,6 +20,9 @@ public:
 
 private:
   bool isBuffer(int index) const { return index >= 0 && static_cast<size_t>(index) < plan.buffers.size(); }
+  bool fitsArena(size_t offset, size_t bytes) const {
+    return offset <= plan.arenaBytes && bytes <= plan.arenaBytes - offset;
+  }
   bool isBufferOrAbsent(int index) const { return index == -1 || isBuffer(index); }
   Status checkBuffer(size_t index) const;
   Status checkStep(const Step &step) const;
@@ -32,6 +35,8 @@ private:
 };
 
 Status Checker::check() {
+  if (plan.arenaBytes > static_cast<size_t>(kMostBytes) || (around && plan.arenaBytes > around->workspaceBytes))
+    return Status::error("its arena is larger than there can be");
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     if (Status status = checkBuffer(i); !status.ok())
       return status;
@@ -53,6 +58,8 @@ Status Checker::checkBuffer(size_t index) const {
     return Status::error(name + " is in an unknown place");
   if (buffer.place != Place::Absent && !buffer.type.present())
     return Status::error(name + " has no type");
+  if (buffer.place == Place::Arena && !fitsArena(buffer.offset, buffer.type.bytes()))
+    return Status::error(name + " ends beyond the arena");
   if (buffer.place == Place::State && around)
     return Status::error(name + " is state within a body");
   if (buffer.place == Place::View &&
@@ -88,6 +95,8 @@ Status Checker::checkStep(const Step &step) const {
     return status;
   if (Status status = checkOperands(step, step.outputs, step.spec.outputs); !status.ok())
     return status;
+  if (!fitsArena(step.workspaceOffset, step.workspaceBytes))
+    return Status::error("the workspace of step '" + step.spec.name + "' ends beyond the arena");
   for (InPlace pair : step.inPlace)
     if (pair.output >= step.outputs.size() || pair.input >= step.inputs.size())
       return Status::error("step '" + step.spec.name + "' works in the place of an operand that it has not");
@@ -195,7 +204,7 @@ constexpr std::string_view kArchitecture =
 Status checkType(const Buffer &buffer) {
   const TensorType &type = buffer.type;
   bool fits = !type.present() || byteSize(type.dtype) != 0;
-  int64_t bytes = static_cast<int64_t>(byteSize(type.dtype));
+  int64_t bytes = std::max<int64_t>(static_cast<int64_t>(byteSize(type.dtype)), 1);
   for (int64_t dim : type.dims) // An empty tensor has sizes that can be multiplied, too.
     fits = fits && dim >= 0 && !__builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes) && bytes <= kMostBytes;
   return fits ? Status::success() : Status::error("the buffer '" + buffer.name + "' has no possible type");

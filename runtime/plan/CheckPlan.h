@@ -4,8 +4,8 @@
 
 namespace recast {
 
-/// An error where an index leads nowhere, sizes do not agree, or a tensor is larger than any memory. What lies in the
-/// arena is the executor's to check, and attributes are the kernels'.
+/// An error where an index leads nowhere, sizes do not agree, something leaves the arena, or is larger than any memory.
+/// Attributes are the kernels' to check.
 Status checkPlan(const Plan &plan);
 
 /// The part of it that other checks of a buffer rest on: an element type that is one, and sizes that memory can hold.
