@@ -1,6 +1,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/compile/Compile.h"
 #include "runtime/exec/Executor.h"
+#include "runtime/kernels/Parallel.h"
 #include "runtime/plan/CheckPlan.h"
 #include "runtime/plan/PlanFormat.h"
 #include "tests/unit/exec/PlanBuilder.h"
@@ -165,6 +166,23 @@ TEST(PlanFile, RunsAsThePlanInMemory) {
     const float *w = (*executor)->tensor((*executor)->find("w")).as<float>();
     EXPECT_EQ(std::vector<float>(w, w + 3), (std::vector<float>{1 - 3 * 0.625f, 2 - 3 * 0.875f, 3 - 3 * 1.125f}));
   }
+}
+
+/// A step for which this machine has another kernel than the one that compiled the plan.
+TEST(PlanFile, SaysHowAForeignPlanWouldRun) {
+  TempFolder folder;
+  auto plan = test::linearStepPlan(2);
+  plan->steps[0].library = "onednn";
+  plan->threads = threadCount();
+  ASSERT_TRUE(writePlan(*plan, folder / "here.plan", {}).ok());
+  plan->threads = threadCount() + 1;
+  ASSERT_TRUE(writePlan(*plan, folder / "there.plan", {}).ok());
+  std::string threads = "--threads=" + std::to_string(plan->threads);
+  auto here = readBack(folder / "here.plan"), there = readBack(folder / "there.plan");
+  Status status = Executor::create(*here).status();
+  expectError(status, {"'Mul.0'", "onednn", "reference", "compile the model here"});
+  EXPECT_EQ(status.message().find("--threads"), std::string::npos) << status.message();
+  expectError(Executor::create(*there).status(), {"'Mul.0'", "compile the model here", threads});
 }
 
 TEST(PlanFile, RefersToLargeDataAndMovesWithIt) {
