@@ -16,7 +16,7 @@ struct Header {
   char magic[8];
   uint32_t byteOrder, version;
   uint64_t fileBytes;  ///< All of the file, the checksum at its end included.
-  uint64_t tableBytes; ///< Of the serialised Contents; blobs follow at the next multiple of 64.
+  uint64_t tableBytes; ///< Of the table; blobs follow at the next multiple of 64.
 };
 static_assert(sizeof(Header) == 32);
 
@@ -26,7 +26,7 @@ using Checksum = uint64_t;
 /// Where the bytes of a constant or of an initial state are.
 struct DataRecord {
   enum Kind : uint8_t { Zeros, Blob, File } kind = Zeros;
-  uint32_t file = 0;   ///< File: which of Contents::files.
+  uint32_t file = 0;   ///< File: which of the table's files.
   uint64_t offset = 0; ///< In that file, or from where blobs start.
   uint64_t bytes = 0;
   uint64_t hash = 0; ///< File: XXH3 of the bytes.
@@ -38,38 +38,51 @@ struct FileRecord {
   uint64_t bytes = 0;
 };
 
-/// A plan beside its data.
-struct Contents {
-  std::string writer; ///< "recast 0.1.0"
-  std::vector<FileRecord> files;
-  Plan plan;
-};
-
 template <typename T, typename U>
 concept Is = std::same_as<std::remove_const_t<T>, U>;
 
-template <Is<TensorType> T> void fields(auto &archive, T &type) { archive(type.dtype, type.dims); }
-template <Is<Buffer> T> void fields(auto &archive, T &b) { archive(b.name, b.type, b.place, b.offset); }
-template <Is<StepSpec> T> void fields(auto &archive, T &s) {
-  archive(s.name, s.domain, s.op, s.version, s.attrs, s.inputs, s.outputs);
+// Structured bindings name every member: who adds one to a struct is told here that files must hold it, too (and that
+// kVersion changes with it).
+template <Is<TensorType> T> void fields(auto &archive, T &value) {
+  auto &[dtype, dims] = value;
+  archive(dtype, dims);
 }
-template <Is<InPlace> T> void fields(auto &archive, T &pair) { archive(pair.output, pair.input); }
-/// Which of the spec's inputs are constants follows from the buffers: see the plan's fields.
-template <Is<Step> T> void fields(auto &archive, T &s) {
-  archive(s.spec, s.origin, s.library, s.refusals, s.inputs, s.outputs, s.workspaceOffset, s.workspaceBytes, s.inPlace,
-          s.bodies);
+template <Is<Buffer> T> void fields(auto &archive, T &value) {
+  auto &[name, type, place, offset] = value;
+  archive(name, type, place, offset);
 }
-template <Is<Output> T> void fields(auto &archive, T &output) { archive(output.name, output.buffer, output.updates); }
-template <Is<CodeObject> T> void fields(auto &archive, T &code) { archive(code.kind, code.target, code.bytes); }
-template <Is<DataRecord> T> void fields(auto &archive, T &data) {
-  archive(data.kind, data.file, data.offset, data.bytes, data.hash);
+/// Which inputs are constants follows from the buffers: the reader sets `constants`.
+template <Is<StepSpec> T> void fields(auto &archive, T &value) {
+  auto &[name, domain, op, version, attrs, inputs, outputs, constants] = value;
+  archive(name, domain, op, version, attrs, inputs, outputs);
 }
-template <Is<FileRecord> T> void fields(auto &archive, T &file) { archive(file.name, file.bytes); }
-template <Is<Plan> T> void fields(auto &archive, T &p) {
-  archive(p.buffers, p.data, p.steps, p.inputs, p.outputs, p.arenaBytes, p.metadata, p.code, p.threads);
+template <Is<InPlace> T> void fields(auto &archive, T &value) {
+  auto &[output, input] = value;
+  archive(output, input);
 }
-template <Is<Contents> T> void fields(auto &archive, T &contents) {
-  archive(contents.writer, contents.files, contents.plan);
+template <Is<Step> T> void fields(auto &archive, T &value) {
+  auto &[spec, origin, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace, bodies] = value;
+  archive(spec, origin, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace, bodies);
+}
+template <Is<Output> T> void fields(auto &archive, T &value) {
+  auto &[name, buffer, updates] = value;
+  archive(name, buffer, updates);
+}
+template <Is<CodeObject> T> void fields(auto &archive, T &value) {
+  auto &[kind, target, bytes] = value;
+  archive(kind, target, bytes);
+}
+template <Is<DataRecord> T> void fields(auto &archive, T &value) {
+  auto &[kind, file, offset, bytes, hash] = value;
+  archive(kind, file, offset, bytes, hash);
+}
+template <Is<FileRecord> T> void fields(auto &archive, T &value) {
+  auto &[name, bytes] = value;
+  archive(name, bytes);
+}
+template <Is<Plan> T> void fields(auto &archive, T &value) {
+  auto &[buffers, steps, inputs, outputs, data, arenaBytes, metadata, code, threads] = value;
+  archive(buffers, data, steps, inputs, outputs, arenaBytes, metadata, code, threads); // Data before what reads it.
 }
 
 } // namespace recast::plan_format

@@ -45,20 +45,22 @@ public:
   template <typename... Ts> void operator()(Ts &...values) { (get(values), ...); }
 
   Result<std::unique_ptr<Plan>> read() {
-    (*this)(contents.writer, contents.files);
+    std::string writer; // For people who look into the file.
+    (*this)(writer, records);
+    auto plan = std::make_unique<Plan>();
     if (ok() && openFiles())
-      get(contents.plan);
+      get(*plan);
     if (ok() && !table.empty())
       fail(damaged("has " + std::to_string(table.size()) + " bytes too many"));
     if (!ok())
       return std::move(failure);
-    if (Status status = checkPlan(contents.plan); !status.ok())
+    if (Status status = checkPlan(*plan); !status.ok())
       return damaged(status.message());
-    for (const CodeObject &code : contents.plan.code)
+    for (const CodeObject &code : plan->code)
       if (code.kind == CodeObject::SharedObject)
         if (Status status = checkTarget(code.target); !status.ok())
           return Status::error("'" + path + "': " + status.message());
-    return std::make_unique<Plan>(std::move(contents.plan));
+    return plan;
   }
 
 private:
@@ -195,7 +197,7 @@ private:
       return noData("the data of '" + target.name + "' ends beyond its file");
     bytes = bytes.subspan(record.offset, record.bytes);
     if (!isBlob && XXH3_64bits(bytes.data(), bytes.size()) != record.hash) {
-      fail(changed(contents.files[record.file], "the values of '" + target.name + "' are others"));
+      fail(changed(records[record.file], "the values of '" + target.name + "' are others"));
       return {};
     }
     // State is copied anyway when it gets its memory.
@@ -221,7 +223,7 @@ private:
   bool openFiles() {
     std::error_code ignored;
     std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored).parent_path();
-    for (const FileRecord &record : contents.files) {
+    for (const FileRecord &record : records) {
       auto file = MappedFile::open((folder / record.name).lexically_normal().string());
       if (!file) {
         fail(Status::error("'" + path + "' refers to its model's data: " + file.message() +
@@ -241,8 +243,8 @@ private:
   std::span<const std::byte> table, blobs;
   std::shared_ptr<const void> owner;
   std::string path;
-  Contents contents;
-  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<FileRecord> records;
+  std::vector<std::shared_ptr<const MappedFile>> files; ///< One a record.
   Plan *current = nullptr;
   int nested = 0;
   Status failure = Status::success();

@@ -27,7 +27,8 @@ def main():
     while todo:
         path = todo.pop()
         libraries = needed(path)
-        test.check(not any(HEAVY.search(name) for name in libraries), f"{path}: {', '.join(sorted(libraries)) or 'nothing'}")
+        text = f"{path}: {', '.join(sorted(libraries)) or 'nothing'}"
+        test.check(not any(HEAVY.search(name) for name in libraries), text)
         todo |= {files[name] for name in libraries - found if name in files}
         found |= libraries
     test.check(any(name.startswith("libdnnl") for name in found),
