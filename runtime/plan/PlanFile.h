@@ -16,6 +16,9 @@ struct PlanSource {
 /// to. Replaces none of the files that it refers to.
 Status writePlan(const Plan &plan, const std::string &path, std::span<const PlanSource> sources);
 
+/// Whether a file starts as plans do, whatever follows. False where it cannot be read.
+bool isPlan(const std::string &path);
+
 /// Reads a plan, and maps the files that it refers to. An error says what is wrong with the file: damaged, of another
 /// format or machine, or that data which it refers to is no longer what it was.
 Result<std::unique_ptr<Plan>> readPlan(const std::string &path);

@@ -4,6 +4,7 @@
 #include "runtime/plan/PlanFormat.h"
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <sys/mman.h>
 #define XXH_INLINE_ALL
@@ -291,6 +292,12 @@ Result<std::unique_ptr<Plan>> readPlan(std::span<const std::byte> bytes, std::sh
   size_t tableEnd = sizeof(Header) + header->tableBytes;
   size_t blobs = std::min((tableEnd + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment, body.size());
   return Reader(body.first(tableEnd).subspan(sizeof(Header)), body.subspan(blobs), std::move(owner), path).read();
+}
+
+bool isPlan(const std::string &path) {
+  char start[sizeof kMagic] = {};
+  std::ifstream(path, std::ios::binary).read(start, sizeof start);
+  return std::memcmp(start, kMagic, sizeof kMagic) == 0;
 }
 
 Result<std::unique_ptr<Plan>> readPlan(const std::string &path) {

@@ -5,13 +5,13 @@
 
 namespace recast::tools {
 
-llvm::Error emitPlan(mlir::ModuleOp module, const std::string &path,
+llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
                      const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads) {
   if (threads)
     setThreadCount(threads);
   auto plan = compileModule(module, {});
   if (!plan)
-    return llvm::createStringError(plan.message());
+    return llvm::createStringError((model == "-" ? "standard input" : model) + ": " + plan.message());
   std::vector<PlanSource> sources;
   for (const auto &file : files)
     if (!file->path().empty()) // Standard input is no file that a plan could refer to.

@@ -7,9 +7,10 @@
 
 namespace recast::tools {
 
-/// Compiles the module for this machine and `threads` threads (0: all) and writes the plan; "-" is standard output.
-/// Weights that lie in `files`, which the module was loaded from, are referred to. An error is one sentence.
-llvm::Error emitPlan(mlir::ModuleOp module, const std::string &path,
+/// Compiles the module, which comes from `model`, for this machine and `threads` threads (0: all) and writes the plan;
+/// "-" is standard output. Weights that lie in `files`, which the module was loaded from, are referred to. An error is
+/// one sentence.
+llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
                      const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads);
 
 } // namespace recast::tools

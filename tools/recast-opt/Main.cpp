@@ -446,7 +446,7 @@ int main(int argc, char **argv) {
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
   if (auto error = emitKind == "mlir" ? io::saveText(*module, target)
                    : emitKind == "plan"
-                       ? tools::emitPlan(*module, target, files, threads)
+                       ? tools::emitPlan(*module, input, target, files, threads)
                        : io::saveModel(*module, target, input, files.front().get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.

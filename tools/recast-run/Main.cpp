@@ -1,5 +1,6 @@
 // recast-run: compiles a model and runs it in one process.
 #include "runtime/compile/Compile.h"
+#include "runtime/plan/PlanFile.h"
 #include "tools/run/RunSession.h"
 #include <charconv>
 
@@ -10,7 +11,7 @@ namespace {
 using Dims = std::map<std::string, int64_t>;
 
 const tools::ToolText kText = {"recast-run", "Trains a step model, or runs any other model: inputs in, outputs out.",
-                               "MODEL", "The model: .onnx, .onnxtxt or .mlir; - is standard input",
+                               "MODEL", "The model: .onnx, .onnxtxt, .mlir or a compiled plan; - is standard input",
                                R"(  Train for three epochs, watch the loss, keep the result:
     recast-run step.onnx --data=train.safetensors --batch-size=32 --epochs=3 --shuffle \
       --metrics=metrics.jsonl --state-out=trained.safetensors)"};
@@ -65,6 +66,11 @@ int main(int argc, char **argv) {
     return flags.wrong("--kernels takes only 'reference'");
   flags.session.referenceOnly = kernels == "reference";
 
+  if (isPlan(flags.model)) {
+    if (!dims.empty() || !kernels.empty())
+      return flags.wrong("--dim and --kernels are for models: a compiled plan has its sizes and its kernels");
+    return tools::runPlan(flags);
+  }
   auto model = Model::load(flags.model);
   if (!model)
     return tools::failRun(flags.tool, model.message());

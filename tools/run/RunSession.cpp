@@ -1,5 +1,6 @@
 #include "tools/run/RunSession.h"
 #include "runtime/kernels/Parallel.h"
+#include "runtime/plan/PlanFile.h"
 
 namespace recast::tools {
 
@@ -37,6 +38,13 @@ bool updatesState(const Plan &plan) {
   return false;
 }
 
+std::vector<GraphInput> inputsOf(const Plan &plan) {
+  std::vector<GraphInput> inputs;
+  for (int input : plan.inputs)
+    inputs.push_back({plan.buffers[static_cast<size_t>(input)].name, plan.buffers[static_cast<size_t>(input)].type});
+  return inputs;
+}
+
 } // namespace
 
 int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Planner &planner) {
@@ -64,6 +72,17 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
   if ((*session)->totalSteps() && !updatesState((*session)->executor().plan()))
     printOutputs((*session)->executor());
   return kDone;
+}
+
+int runPlan(const RunFlags &flags) {
+  auto plan = readPlan(flags.model);
+  if (!plan)
+    return failRun(flags.tool, plan.message());
+  return runSession(flags, inputsOf(**plan), [&](const auto &) -> Result<std::unique_ptr<Plan>> {
+    if (!*plan) // The session asks again for another number of rows, where it could not know that there is one.
+      return Status::error("'" + flags.model + "' is compiled for one batch size: pass --drop-last");
+    return std::move(*plan);
+  });
 }
 
 } // namespace recast::tools

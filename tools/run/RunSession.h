@@ -8,4 +8,7 @@ namespace recast::tools {
 /// state.
 int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Planner &planner);
 
+/// The same where the flags name a compiled plan.
+int runPlan(const RunFlags &flags);
+
 } // namespace recast::tools
