@@ -56,6 +56,14 @@ struct Output {
 struct Data {
   const void *bytes = nullptr;
   std::shared_ptr<const void> owner;
+  const void *copyOf = nullptr; ///< Where `bytes` were copied from, if anywhere: an address, which may be gone.
+};
+
+/// Machine code of generated steps, which name their entry points.
+struct CodeObject {
+  enum Kind : uint8_t { SharedObject, Ptx, Cubin } kind = SharedObject;
+  std::string target; ///< "x86_64 +avx512f,+avx512bw", "sm_90"
+  std::string bytes;
 };
 
 struct Plan {
@@ -66,6 +74,8 @@ struct Plan {
   std::map<int, Data> data;                    ///< Constant buffers, and the initial values of state buffers.
   size_t arenaBytes = 0;                       ///< The figure that is predicted and allocated.
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
+  std::vector<CodeObject> code;
+  int threads = 0; ///< That its kernels were chosen for; 0: unknown.
 
   size_t bytesAt(Place place) const;
   /// The buffer whose memory it is: itself unless it is a view. Precondition: no negative index.
