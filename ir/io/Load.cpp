@@ -37,7 +37,7 @@ Format formatOf(StringRef path, ArrayRef<char> bytes) {
 } // namespace
 
 OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, const LoadOptions &options,
-                                std::shared_ptr<MappedFile> *source) {
+                                std::vector<std::shared_ptr<MappedFile>> *files) {
   context.loadDialect<onnx_ir::ONNXDialect, train::TrainDialect>();
   std::string shown = path == "-" ? "standard input" : path;
   auto report = [&](const Twine &text) {
@@ -49,8 +49,8 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
     emitError(UnknownLoc::get(&context)) << llvm::toString(file.takeError());
     return nullptr;
   }
-  if (source)
-    *source = *file;
+  if (files)
+    *files = {*file};
   ArrayRef<char> bytes = (*file)->bytes();
   if (bytes.empty())
     return report("is empty: a model is needed");
@@ -85,7 +85,10 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
       inlineTrainingTensors(model, bytes);
     }
     TensorReader tensors(&context, format == Format::Binary ? *file : nullptr, folder);
-    return importModel(context, model, tensors, shown, options);
+    OwningOpRef<ModuleOp> module = importModel(context, model, tensors, shown, options);
+    if (files)
+      tensors.addFiles(*files);
+    return module;
   } catch (const std::exception &error) {
     return report(error.what());
   }

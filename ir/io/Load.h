@@ -4,6 +4,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace recast::io {
 
@@ -22,11 +23,11 @@ void registerDialects(mlir::DialectRegistry &registry);
 
 class MappedFile;
 
-/// `source`, where asked for, is the file behind the module's weights: for saveModel.
 /// Loads a model; "-" is standard input. Null after an error that was reported through the context's diagnostics: the
-/// text names the file, and the node or tensor at fault.
+/// text names the file, and the node or tensor at fault. `files`, where asked for, become the files behind the module's
+/// weights: first the model itself (for saveModel), then those of its external data.
 mlir::OwningOpRef<mlir::ModuleOp> loadModel(mlir::MLIRContext &context, const std::string &path,
                                             const LoadOptions &options = {},
-                                            std::shared_ptr<MappedFile> *source = nullptr);
+                                            std::vector<std::shared_ptr<MappedFile>> *files = nullptr);
 
 } // namespace recast::io

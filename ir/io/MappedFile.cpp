@@ -34,6 +34,7 @@ Expected<std::shared_ptr<MappedFile>> MappedFile::open(const std::string &path) 
     file->view = ArrayRef(static_cast<const char *>(file->mapping), size);
   }
   file->file = descriptor;
+  file->name = path;
   return file;
 }
 

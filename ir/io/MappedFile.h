@@ -16,6 +16,8 @@ public:
   static llvm::Expected<std::shared_ptr<MappedFile>> readStdin();
   ~MappedFile();
   llvm::ArrayRef<char> bytes() const { return view; }
+  /// As it was opened; empty for standard input.
+  const std::string &path() const { return name; }
   /// The open file; -1 for standard input.
   int descriptor() const { return file; }
 
@@ -24,7 +26,7 @@ private:
   llvm::ArrayRef<char> view;
   void *mapping = nullptr;
   int file = -1;
-  std::string owned;
+  std::string name, owned;
 };
 
 /// A file that appears under its name when `commit` succeeds and not before: a temporary file beside it, then a rename.

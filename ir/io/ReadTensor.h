@@ -14,6 +14,11 @@ public:
 
   /// Keeps the message's own name in the attribute unless `dropName`. An error names the tensor.
   llvm::Expected<onnx_ir::TensorAttr> read(const onnx::TensorProto &proto, bool dropName);
+  /// Appends the files of external data that was read.
+  void addFiles(std::vector<std::shared_ptr<MappedFile>> &files) const {
+    for (const auto &entry : externalFiles)
+      files.push_back(entry.second);
+  }
 
 private:
   llvm::Expected<llvm::ArrayRef<char>> external(const onnx::TensorProto &proto, uint64_t expectedBytes,

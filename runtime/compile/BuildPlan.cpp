@@ -1,6 +1,7 @@
 // Buffers, lifetimes and the plan itself.
 #include "runtime/compile/Placement.h"
 #include "runtime/compile/Reuse.h"
+#include "runtime/kernels/Parallel.h"
 #include <cassert>
 
 using namespace mlir;
@@ -20,7 +21,9 @@ private:
   /// Of a body: `outer` is the builder of the plan around it.
   PlanBuilder(Unit &unit, Block &block, PlanBuilder *outer, bool inPlace)
       : unit(unit), block(block), outer(outer), inPlace(inPlace), reuse(unit, block, inPlace),
-        plan(std::make_unique<Plan>()) {}
+        plan(std::make_unique<Plan>()) {
+    plan->threads = threadCount();
+  }
   std::unique_ptr<Plan> runBody();
   void addSteps();
   void addBodies(Operation *op, Step &step);

@@ -104,13 +104,17 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   Unit unit(*copy, state, std::move(owner));
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
-  if (options.regions && !options.referenceOnly)
+  bool isForGpu = options.target != CompileOptions::Target::Cpu;
+  if (isForGpu && failed(compile::chooseCudaKernels(unit)))
+    return diagnostics.status(path);
+  if (!isForGpu && options.regions && !options.referenceOnly)
     compile::formRegions(unit, {.minElems = options.regionElems});
   auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);
+  (*plan)->device = isForGpu ? "cuda" : "cpu";
   if (options.generateCode)
-    if (Status status = compile::generateCode(unit, **plan); !status.ok())
+    if (Status status = compile::generateCode(unit, **plan, options.target); !status.ok())
       return status;
   return std::move(*plan);
 }

@@ -42,6 +42,8 @@ bool isLeftOut(const onnx::OpSchema *schema, OpResult result) {
          schema->outputs()[i].GetOption() == onnx::OpSchema::Optional;
 }
 
+} // namespace
+
 LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::vector<std::string> &refusals) {
   auto spec = makeSpec(unit, op);
   if (failed(spec))
@@ -54,6 +56,8 @@ LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::v
                          choice.kernel->inPlace(),   choice.kernel->mayFail()};
   return success();
 }
+
+namespace {
 
 LogicalResult noKernel(Operation *op, ArrayRef<std::string> refusals) {
   return op->emitError() << "node " << Node(op).describe() << ": no kernel runs it (" << llvm::join(refusals, "; ")
@@ -221,6 +225,31 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
   }
   removeDead(unit, block);
   return copyStateOutputs(unit, block, referenceOnly);
+}
+
+LogicalResult expandStep(Unit &unit, Operation *op) {
+  Block &block = *op->getBlock();
+  Operation *next = op->getNextNode(), *end = next, *before = op->getPrevNode();
+  Location location = op->getLoc();
+  unit.prepared.erase(op);
+  if (failed(expand(unit, op, {}, next)))
+    return failure();
+  inheritOrigin(location, next, end);
+  if (failed(simplify(unit, block, next, end)))
+    return failure();
+  removeDead(unit, block, before ? before->getNextNode() : &block.front(), end);
+  for (Operation *at = before ? before->getNextNode() : &block.front(), *after; at != end; at = after) {
+    after = at->getNextNode();
+    std::vector<std::string> refusals;
+    if (isStructure(at) || llvm::all_of(at->getResults(), [&](Value v) { return unit.values.constant(v) != nullptr; }) ||
+        sharesOperand(unit, at))
+      continue;
+    if (failed(chooseKernel(unit, at, /*referenceOnly=*/false, refusals)))
+      return failure();
+    if (!unit.prepared.contains(at))
+      return noKernel(at, refusals);
+  }
+  return success();
 }
 
 LogicalResult chooseKernels(Unit &unit, bool referenceOnly) { return chooseKernels(unit, unit.block, referenceOnly); }

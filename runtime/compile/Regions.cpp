@@ -1,7 +1,7 @@
 // Which steps are generated together: operations that no library takes join the region of what they read.
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
-#include "runtime/fusion/CodeGen.h"
+#include "runtime/fusion/GpuCode.h"
 #include "runtime/fusion/Translate.h"
 #include "runtime/kernels/cpu/Generated.h"
 #include "llvm/ADT/SetVector.h"
@@ -278,6 +278,7 @@ private:
   llvm::DenseMap<Operation *, int> position;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<Operation *, int> groupOf;
+  llvm::DenseMap<Value, Value> replaced; ///< Values of regions that are in place already.
 };
 
 int64_t Former::elemsOf(Operation *op) const {
@@ -296,7 +297,7 @@ bool Former::isCandidate(Operation *op) const {
       prepared->second.mayFail)
     return false;
   for (const TensorType &type : prepared->second.spec.outputs)
-    if (type.dtype == DType::F64)
+    if (type.dtype == DType::F64 && (!options.isForGpu || type.elems() > 1))
       return false;
   return elemsOf(op) >= options.minElems;
 }
@@ -367,6 +368,15 @@ Prepared Former::prepare(Operation *op, Group &group) {
     pairs.push_back(static_cast<int64_t>(pair.output));
     pairs.push_back(static_cast<int64_t>(pair.input));
   }
+  if (options.isForGpu) {
+    std::vector<int64_t> blocks, threads;
+    for (const fusion::GpuLaunch &launch : fusion::gpuLaunches(name, group.program)) {
+      blocks.push_back(launch.blocks);
+      threads.push_back(launch.threads);
+    }
+    spec.attrs.set("blocks", std::move(blocks));
+    spec.attrs.set("threads", std::move(threads));
+  }
   spec.attrs.set("entries", std::move(entries));
   spec.attrs.set("ranges", std::move(ranges));
   spec.attrs.set("grains", std::move(grains));
@@ -388,6 +398,9 @@ void Former::replace(Group &group) {
   OperationState state(last->getLoc(), NodeGenericOp::getOperationName());
   state.addAttribute("onnx.op_type", b.getStringAttr("region"));
   state.addAttribute("onnx.domain", b.getStringAttr(kGeneratedLibrary));
+  for (Value &input : group.inputs)
+    if (auto known = replaced.find(input); known != replaced.end())
+      input = known->second;
   state.addOperands(group.inputs);
   SmallVector<StringRef> names;
   for (Value output : group.outputs) {
@@ -402,8 +415,10 @@ void Former::replace(Group &group) {
       origins.push_back(std::move(origin));
   Prepared prepared = prepare(region, group);
   prepared.moreOrigins = std::move(origins);
-  for (auto [output, result] : llvm::zip(group.outputs, region->getResults()))
+  for (auto [output, result] : llvm::zip(group.outputs, region->getResults())) {
     output.replaceAllUsesWith(result);
+    replaced[output] = result;
+  }
   // Views of what the region makes come after it; those that only the region read are gone.
   auto moveViews = [&](auto &&self, Value value, Operation *after) -> Operation * {
     for (Operation *user : llvm::make_early_inc_range(value.getUsers())) {
@@ -479,16 +494,29 @@ void formRegions(Unit &unit, Block &block, const RegionOptions &options) {
 } // namespace
 
 void formRegions(Unit &unit, const RegionOptions &options) {
-  if (fusion::whyNoCode().empty())
+  if (options.isForGpu || fusion::whyNoCode().empty())
     formRegions(unit, unit.block, options);
 }
 
-Status generateCode(Unit &unit, Plan &plan) {
+Status generateCode(Unit &unit, Plan &plan, CompileOptions::Target target) {
   if (unit.regions.empty())
     return Status::success();
   std::vector<fusion::Kernel> kernels;
   for (const GeneratedRegion &region : unit.regions)
     kernels.push_back({&region.region, &region.program, region.name});
+  if (target != CompileOptions::Target::Cpu) {
+    Result<std::string> ptx = fusion::compilePtx(kernels);
+    if (!ptx)
+      return ptx.status();
+    plan.code.push_back({CodeObject::Ptx, fusion::kPtxArchitecture, std::move(*ptx)});
+    if (target == CompileOptions::Target::Cuda)
+      return Status::success();
+    Result<std::string> emulated = fusion::compileEmulated(kernels);
+    if (!emulated)
+      return emulated.status();
+    plan.code.push_back({CodeObject::SharedObject, fusion::kEmulatedTarget, std::move(*emulated)});
+    return Status::success();
+  }
   Result<std::string> object = fusion::compileKernels(kernels);
   if (!object)
     return object.status();

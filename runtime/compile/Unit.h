@@ -119,13 +119,22 @@ mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
 struct RegionOptions {
   bool fuses = true;    ///< Else every operation is a region of its own.
   int reach = 1 << 30;  ///< Operations of the block that may stand between one of a region and the next.
+  bool isForGpu = false; ///< Also what has no elements to speak of: a GPU has no other way to compute it.
   int64_t minElems = 0; ///< Operations with fewer elements stay with the library.
 };
+/// Chooses the kernel of one step, if there is one.
+mlir::LogicalResult chooseKernel(Unit &unit, mlir::Operation *op, bool referenceOnly,
+                                 std::vector<std::string> &refusals);
+/// Puts the definition in other operators in the place of a step, with kernels for each of them.
+mlir::LogicalResult expandStep(Unit &unit, mlir::Operation *op);
+/// After chooseKernels: the kernels of a GPU in the place of the processor's. An error names the steps that none runs.
+mlir::LogicalResult chooseCudaKernels(Unit &unit);
+
 /// Puts operations that no library takes, only the reference evaluator, into generated steps. Whether one is generated
 /// depends on it alone, not on its neighbours: so is what it computes, to the bit.
 void formRegions(Unit &unit, const RegionOptions &options);
 /// Adds the code of the regions to the plan.
-Status generateCode(Unit &unit, Plan &plan);
+Status generateCode(Unit &unit, Plan &plan, CompileOptions::Target target);
 
 /// Places buffers and writes everything down.
 mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace);

@@ -83,7 +83,7 @@ Data Values::dataOf(TensorAttr tensor) {
   std::shared_ptr<std::byte> copy = allocate(bytes.size());
   if (!bytes.empty())
     std::memcpy(copy.get(), bytes.data(), bytes.size());
-  return {copy.get(), copy};
+  return {copy.get(), copy, bytes.data()};
 }
 
 const Constant *Values::constant(Value value) {

@@ -36,15 +36,15 @@ struct MatMul {
 
 struct Command {
   enum Kind : uint8_t { Kernel, Product, Copy, Fill } kind = Kernel;
-  std::string step; ///< "'name' (Op)", for messages.
-  std::vector<Access> accesses;
+  std::string step = {}; ///< "'name' (Op)", for messages.
+  std::vector<Access> accesses = {};
   // Kernel
-  std::string kernel;
+  std::string kernel = {};
   int64_t blocks = 1;
   int threads = 0;
-  std::vector<std::byte> args;
+  std::vector<std::byte> args = {};
   // The others. Copy: accesses[0] to accesses[1]. Fill: accesses[0] with `byte`.
-  MatMul product;
+  MatMul product = {};
   uint8_t byte = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "runtime/exec/AlignedBuffer.h"
 #include "runtime/exec/Collectives.h"
 #include "runtime/exec/ControlFlow.h"
+#include "runtime/kernels/Parallel.h"
 #include <algorithm>
 
 namespace recast {
@@ -94,9 +95,18 @@ Status Frame::checkOverlaps(const Step &step, const Kernel &kernel) const {
         return Status::error("the plan has '" + source.buffers[static_cast<size_t>(step.outputs[k])].name +
                              "' where '" + source.buffers[static_cast<size_t>(step.inputs[j])].name +
                              "' lies, and the kernel of '" + step.spec.name + "' (" + step.spec.op +
-                             ") does not work in place: compile the model with the same kernels");
+                             ") does not work in place" + compileAgain());
     }
   return Status::success();
+}
+
+/// How an error ends that another machine, or another number of threads, would not have.
+std::string Frame::compileAgain() const {
+  std::string text = ": compile the model here";
+  if (source.threads && source.threads != threadCount())
+    text += ", or run it with --threads=" + std::to_string(source.threads) +
+            ", for which it was compiled (now: " + std::to_string(threadCount()) + ")";
+  return text;
 }
 
 Status Frame::prepareSteps(std::byte *arena) {
@@ -170,11 +180,10 @@ Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
   }
   if (choice.library != step.library && !context.referenceOnly)
     return Status::error("the plan has " + step.library + " for " + name + ", but this machine would take " +
-                         choice.library + ": compile the model here");
+                         choice.library + compileAgain());
   if (choice.kernel->workspaceBytes() > step.workspaceBytes)
     return Status::error("the plan has " + std::to_string(step.workspaceBytes) + " bytes of workspace for " + name +
-                         ", which needs " + std::to_string(choice.kernel->workspaceBytes()) +
-                         ": compile the model with the same kernels");
+                         ", which needs " + std::to_string(choice.kernel->workspaceBytes()) + compileAgain());
   prepared.kernel = std::move(choice.kernel);
   if (step.workspaceBytes)
     context.touch(arena + step.workspaceOffset, step.workspaceBytes);

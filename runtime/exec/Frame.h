@@ -43,6 +43,7 @@ private:
   Status prepare(const Step &step, Prepared &prepared, std::byte *arena);
   Status placeView(size_t index);
   Status checkOverlaps(const Step &step, const Kernel &kernel) const;
+  std::string compileAgain() const;
 
   const Plan &source;
   FrameContext &context;

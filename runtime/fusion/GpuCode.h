@@ -12,6 +12,9 @@ inline constexpr const char *kPtxArchitecture = "sm_80";
 /// was compiled before comes from the cache.
 Result<std::string> compilePtx(std::span<const Kernel> kernels);
 
+/// CodeObject::target of code for the emulation.
+inline constexpr const char *kEmulatedTarget = "emulated";
+
 /// A shared object with, for each phase, `void <entry>(const void *arguments)`: one thread of the kernel, whose device
 /// functions (gpu_names) and accesses of memory (LLVM's sanitizer coverage) are calls that the program must answer.
 Result<std::string> compileEmulated(std::span<const Kernel> kernels);

@@ -57,6 +57,7 @@ struct Output {
 struct Data {
   const void *bytes = nullptr;
   std::shared_ptr<const void> owner;
+  const void *copyOf = nullptr; ///< Where `bytes` were copied from, if anywhere: an address, which may be gone.
 };
 
 /// Machine code of generated steps, which name their entry points.
@@ -75,6 +76,8 @@ struct Plan {
   size_t arenaBytes = 0;                       ///< The figure that is predicted and allocated.
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
   std::vector<CodeObject> code;
+  std::string device = "cpu"; ///< Or "cuda": then libraries, code and workspaces are those of GPUs.
+  int threads = 0;            ///< That its kernels were chosen for; 0: unknown.
 
   size_t bytesAt(Place place) const;
   /// The buffer whose memory it is: itself unless it is a view. Precondition: no negative index.

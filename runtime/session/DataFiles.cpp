@@ -1,5 +1,5 @@
+#include "runtime/plan/Files.h"
 #include "runtime/session/Dataset.h"
-#include "runtime/session/Files.h"
 #include "runtime/session/Npy.h"
 #include "runtime/session/Safetensors.h"
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include "runtime/session/Metrics.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include "runtime/session/TensorBoard.h"
 #include <chrono>
 #include <cmath>

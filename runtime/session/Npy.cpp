@@ -1,5 +1,5 @@
 #include "runtime/session/Npy.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include "runtime/session/Zip.h"
 #include <charconv>
 #include <cstring>

@@ -1,7 +1,7 @@
 // What --outputs keeps: every graph output of every step, stacked on a new axis 0.
 #pragma once
 #include "runtime/exec/Executor.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include <map>
 
 namespace recast {

@@ -1,7 +1,7 @@
 // A Chrome trace (chrome://tracing, Perfetto) of every kernel that ran.
 #pragma once
 #include "runtime/exec/Executor.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include <chrono>
 
 namespace recast {

@@ -1,6 +1,6 @@
 // The safetensors format (https://github.com/huggingface/safetensors): a JSON header, then the tensors' bytes.
 #pragma once
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include "runtime/session/HostTensor.h"
 
 namespace recast {

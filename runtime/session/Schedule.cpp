@@ -1,5 +1,5 @@
 #include "runtime/session/Schedule.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 #include "runtime/session/Session.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include "runtime/session/State.h"
 #include <algorithm>
 #include <charconv>

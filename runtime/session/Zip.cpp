@@ -1,6 +1,6 @@
 // Layout and names: PKWARE's APPNOTE.TXT 6.3, sections 4.3 and 4.5.3.
 #include "runtime/session/Zip.h"
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -26,9 +26,9 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def start(test, library, ranks, arguments, of_rank=lambda rank: []):
+def start(test, library, ranks, arguments, of_rank=lambda rank: [], tool="recast-run"):
     """The processes, of which MPI's are children of the only one."""
-    command = [str(test.bin / "recast-run"), *map(str, arguments), "--threads=1"]
+    command = [str(test.bin / tool), *map(str, arguments), "--threads=1"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": test.temp}
     if library == "mpi":
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
@@ -48,11 +48,11 @@ def finish(processes, timeout=120):
 class Run:
     """State, outputs and words of a run of `ranks` processes; one without a library."""
 
-    def __init__(self, test, name, library, ranks, step, data, flags):
+    def __init__(self, test, name, library, ranks, step, data, flags, tool="recast-run"):
         state, outputs = test.temp / f"{name}.state", test.temp / f"{name}.out"
         arguments = [step, f"--data={data}", f"--state-out={state}", f"--outputs={outputs}", *flags]
         if library:
-            codes, self.said = finish(start(test, library, ranks, arguments))
+            codes, self.said = finish(start(test, library, ranks, arguments, tool=tool))
             if any(codes):
                 test.stop(f"{name}: exit status {codes}\n{self.said[-2000:]}")
         else:
@@ -97,6 +97,12 @@ def one_batch(test):
             compare(test, name, shared, alone, step, tolerance)
             test.check(f"{ranks} ranks: {steps} all-reduces in {steps} steps, {steps} buckets" in shared.said,
                        f"{name}: one all-reduce a step, as counted")
+    plan, flags = test.temp / "mlp.plan", [f"--batch-size={batch // 2}"]
+    test.tool("recast-opt", step, "--emit=plan", f"--dim=batch={batch // 2}", "--threads=1", "-o", plan)
+    shared = Run(test, "of-model", "mpi", 2, step, data, flags)
+    compiled = Run(test, "of-plan", "mpi", 2, plan, data, flags, tool="recast-exec")
+    test.check(all(np.array_equal(v, compiled.state[n]) for n, v in shared.state.items()),
+               "recast-exec on two ranks ends with the bits of recast-run")
     last = Run(test, "last", None, 1, step, short, [f"--batch-size={batch}"])
     shared = Run(test, "last-shared", "gloo", 2, step, short, [f"--batch-size={batch // 2}"])
     compare(test, "a smaller last batch", shared, last, step, F32)

@@ -2,14 +2,13 @@
 #pragma once
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "tools/common/ExitCodes.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 #include <cstdio>
 #include <cstdlib>
 
 namespace recast::tools {
-
-inline constexpr int kDone = 0, kFailed = 1, kUsage = 2;
 
 /// Prints diagnostics as one line each, "<tool>: error: <text>"; notes follow indented.
 class DiagnosticPrinter {

@@ -19,6 +19,7 @@
 #include "tools/common/MeasureMemory.h"
 #include "tools/recast-opt/ApplyState.h"
 #include "tools/recast-opt/Calibrate.h"
+#include "tools/recast-opt/EmitPlan.h"
 #include "tools/recast-opt/OptimizerFlags.h"
 #include <cmath>
 
@@ -41,9 +42,9 @@ struct Globs : cl::list<std::string> {
 
 cl::opt<std::string> input(cl::Positional, cl::desc("MODEL (.onnx, .onnxtxt, .mlir, - for stdin)"), cl::cat(category));
 Flag<std::string> output("o", "Where the result goes (- for stdout)", "", cl::value_desc("OUT"));
-cl::opt<std::string> emitKind("emit",
-                              cl::desc("step, gradient, forward, inference, training-info or mlir: what OUT holds"),
-                              cl::init("step"), cl::cat(category));
+cl::opt<std::string>
+    emitKind("emit", cl::desc("step, gradient, forward, inference, training-info, mlir or plan: what OUT holds"),
+             cl::init("step"), cl::cat(category));
 Flag<std::string> loss("loss", "Output that is the loss", "", cl::value_desc("NAME"));
 Globs train("train", "Tensors to train instead of the default choice");
 Globs freeze("freeze", "Parameters not to train");
@@ -112,6 +113,18 @@ Flag<std::string> calibrateTo("calibrate",
                               "", cl::value_desc("FILE.json"));
 Flag<std::string> costProfile("cost-profile", "Speed of the device that decisions about time are made for", "",
                               cl::value_desc("FILE.json"));
+Flag<std::string> planOf("plan-of",
+                         "What --emit=plan compiles: step (a step model as it is), gradient, forward (a model as it "
+                         "is) or inference",
+                         "step");
+// LLVM's libraries register an option of this name.
+cl::OptionCategory &freeThreads() {
+  if (cl::Option *taken = cl::getRegisteredOptions().lookup("threads"))
+    taken->removeArgument();
+  return category;
+}
+cl::opt<int> threads("threads", cl::desc("Threads that --emit=plan compiles for (default: all)"), cl::init(0),
+                     cl::cat(freeThreads()));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
 Flag<std::string> stateIn("state-in", "Trained values (safetensors) to put into the model's initializers", "",
                           cl::value_desc("FILE"));
@@ -218,9 +231,17 @@ std::string readRecomputation(PipelineOptions &o) {
 std::string readOptions(PipelineOptions &o) {
   std::string kind = emitKind;
   bool known = kind == "step" || kind == "gradient" || kind == "forward" || kind == "inference" ||
-               kind == "training-info" || kind == "mlir";
+               kind == "training-info" || kind == "mlir" || kind == "plan";
   if (!known)
-    return "--emit=" + kind + ": step, gradient, forward, inference, training-info or mlir is needed";
+    return "--emit=" + kind + ": step, gradient, forward, inference, training-info, mlir or plan is needed";
+  if (planOf != "step" && planOf != "gradient" && planOf != "forward" && planOf != "inference")
+    return "--plan-of=" + planOf + ": step, gradient, forward or inference is needed";
+  if (kind != "plan" && (planOf.getNumOccurrences() || threads.getNumOccurrences()))
+    return "--plan-of and --threads are for --emit=plan";
+  if (threads.getNumOccurrences() && (threads < 1 || threads > 4096))
+    return "--threads=" + std::to_string(threads) + ": a number from 1 to 4096 is needed";
+  if (kind == "plan")
+    kind = planOf;
   o.emit = kind == "gradient"    ? Emit::Gradient
            : kind == "forward"   ? Emit::Forward
            : kind == "inference" ? Emit::Inference
@@ -392,11 +413,11 @@ int main(int argc, char **argv) {
   tools::DiagnosticPrinter printer(context, kTool);
   if (input.empty())
     return writeProfile(context, nullptr, profile);
-  std::shared_ptr<io::MappedFile> source;
+  std::vector<std::shared_ptr<io::MappedFile>> files;
   auto handling = options.emit == Emit::Step      ? io::TrainingInfo::Join
                   : options.emit == Emit::Forward ? io::TrainingInfo::Keep
                                                   : io::TrainingInfo::Drop;
-  auto module = io::loadModel(context, input, {allowUnknown, handling}, &source);
+  auto module = io::loadModel(context, input, {allowUnknown, handling}, &files);
   if (!module)
     return tools::kFailed;
   if (!optimizerModel.empty() && mlir::failed(readOptimizerModel(context, options)))
@@ -410,7 +431,7 @@ int main(int argc, char **argv) {
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
           !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
-                               "checkpoint", "solve-time", "report", "calibrate", "cost-profile"},
+                               "checkpoint", "solve-time", "threads", "plan-of", "report", "calibrate", "cost-profile"},
                               name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
@@ -427,9 +448,10 @@ int main(int argc, char **argv) {
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
-  if (auto error = emitKind == "mlir"
-                       ? io::saveText(*module, target)
-                       : io::saveModel(*module, target, input, source.get(), emitKind == "training-info"))
+  if (auto error = emitKind == "mlir" ? io::saveText(*module, target)
+                   : emitKind == "plan"
+                       ? tools::emitPlan(*module, input, target, files, threads)
+                       : io::saveModel(*module, target, input, files.front().get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.
   tools::finish(tools::kDone);

@@ -1,20 +1,41 @@
+// recast-run: compiles a model and runs it in one process.
 #include "runtime/compile/Compile.h"
-#include "runtime/kernels/Parallel.h"
-#include "runtime/ranks/Join.h"
-#include "tools/common/Diagnostics.h"
-#include "tools/recast-run/Flags.h"
-#include <llvm/Support/Format.h>
+#include "runtime/device/DeviceExecutor.h"
+#include "runtime/device/checking/CheckingDevice.h"
+#include "runtime/plan/PlanFile.h"
+#include "tools/run/RunSession.h"
+#include <charconv>
 
 using namespace recast;
 
 namespace {
 
-using tools::kDone;
+using Dims = std::map<std::string, int64_t>;
 
-int fail(const std::string &message) { return tools::fail("recast-run", message); }
+const tools::ToolText kText = {"recast-run", "Trains a step model, or runs any other model: inputs in, outputs out.",
+                               "MODEL", "The model: .onnx, .onnxtxt, .mlir or a compiled plan; - is standard input",
+                               R"(  Train for three epochs, watch the loss, keep the result:
+    recast-run step.onnx --data=train.safetensors --batch-size=32 --epochs=3 --shuffle \
+      --metrics=metrics.jsonl --state-out=trained.safetensors)"};
+
+/// False where a text is not of the form NAME=N, which then is in `dims` alone.
+bool readDims(const std::vector<std::string> &texts, Dims &dims, std::string &wrong) {
+  for (const std::string &text : texts) {
+    wrong = text;
+    size_t equals = text.rfind('=');
+    int64_t value = -1;
+    if (equals == std::string::npos || equals == 0)
+      return false;
+    auto [end, error] = std::from_chars(text.data() + equals + 1, text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0)
+      return false;
+    dims[text.substr(0, equals)] = value;
+  }
+  return true;
+}
 
 /// The inputs that data fills, their sizes bound as far as --dim does.
-std::vector<GraphInput> dataInputs(const Model &model, const std::map<std::string, int64_t> &dims) {
+std::vector<GraphInput> dataInputs(const Model &model, const Dims &dims) {
   std::vector<GraphInput> result;
   for (const InputInfo &input : model.inputs()) {
     if (input.isState)
@@ -28,98 +49,51 @@ std::vector<GraphInput> dataInputs(const Model &model, const std::map<std::strin
   return result;
 }
 
-int explain(const Executor &executor) {
-  const Plan &plan = executor.plan();
-  llvm::outs() << print(plan) << "arena: " << plan.arenaBytes << " bytes planned, " << executor.arenaBytes()
-               << " bytes used\n";
-  return kDone;
-}
-
-/// One line an output: what a model that is no step model was run for.
-void printOutputs(const Executor &executor) {
-  for (const Output &output : executor.plan().outputs) {
-    TensorRef tensor = executor.tensor(output.buffer);
-    llvm::outs() << output.name << ": " << toString(executor.plan().buffers[output.buffer].type);
-    if (tensor.elems() == 1 && isFloat8(tensor.dtype))
-      dispatchFloat8(tensor.dtype,
-                     [&]<typename T>() { llvm::outs() << llvm::format(" = %.9g", double(float(*tensor.as<T>()))); });
-    else if (tensor.elems() == 1 && byteSize(tensor.dtype))
-      dispatchAny(tensor.dtype, [&]<typename T>() {
-        if constexpr (std::is_integral_v<T>)
-          llvm::outs() << " = " << static_cast<int64_t>(*tensor.as<T>());
-        else
-          llvm::outs() << llvm::format(" = %.9g", static_cast<double>(*tensor.as<T>()));
-      });
-    llvm::outs() << "\n";
-  }
-}
-
-bool updatesState(const Plan &plan) {
-  for (const Output &output : plan.outputs)
-    if (output.updates >= 0)
-      return true;
-  return false;
-}
-
-void describeTraffic(const Communicator &communicator, int64_t steps) {
-  const Communicator::Traffic &traffic = communicator.traffic;
-  llvm::errs() << "recast-run: " << communicator.size() << " ranks: " << traffic.reductions << " all-reduces in "
-               << steps << " steps, " << traffic.buckets << " buckets, " << traffic.bytes << " bytes from each\n";
-}
-
-int runModel(const tools::Flags &flags, Communicator *communicator) {
-  if (flags.device != "cpu")
-    return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
-  if (flags.threads)
-    setThreadCount(flags.threads);
+int runModel(const tools::RunFlags &flags, const CompileOptions &options, Communicator *ranks) {
   auto model = Model::load(flags.model);
   if (!model)
-    return fail(model.message());
+    return tools::failRun(flags.tool, model.message());
   for (const std::string &warning : (*model)->warnings())
-    llvm::errs() << "recast-run: warning: " << warning << "\n";
-  auto compile = [&](const std::map<std::string, TensorType> &inputs) {
-    return (*model)->compile({.dims = flags.dims,
-                              .inputs = inputs,
-                              .referenceOnly = flags.session.referenceOnly,
-                              .regions = flags.regions});
+    std::fprintf(stderr, "recast-run: warning: %s\n", warning.c_str());
+  auto plan = [&](const std::map<std::string, TensorType> &inputs) {
+    CompileOptions bound = options;
+    bound.inputs = inputs;
+    return (*model)->compile(bound);
   };
-  if (flags.explain && !flags.session.data) {
-    auto plan = compile({});
-    if (!plan)
-      return fail(plan.message());
-    auto executor = Executor::create(**plan, flags.session.referenceOnly);
-    return executor ? explain(**executor) : fail(executor.message());
-  }
-  SessionOptions options = flags.session;
-  options.progress = flags.explain ? nullptr : stderr;
-  options.communicator = communicator;
-  auto session = Session::create(std::move(options), dataInputs(**model, flags.dims), compile);
-  if (!session)
-    return fail(session.message());
-  if (flags.explain)
-    return explain((*session)->executor());
-  if (Status status = (*session)->train(); !status.ok())
-    return fail(status.message());
-  if (communicator && communicator->rank() != 0)
-    return kDone;
-  if (communicator)
-    describeTraffic(*communicator, (*session)->totalSteps());
-  if ((*session)->totalSteps() && !updatesState((*session)->executor().plan()))
-    printOutputs((*session)->executor());
-  return kDone;
+  tools::MakeExecutor makeExecutor;
+  if (options.target == CompileOptions::Target::Checking)
+    makeExecutor = [](const Plan &plan) { return createDeviceExecutor(plan, std::make_unique<CheckingDevice>()); };
+  return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-  tools::Flags flags;
-  if (!flags.parse(argc, argv))
-    return tools::kUsage;
-  auto communicator = joinRanks();
-  if (!communicator)
-    return fail(communicator.message());
-  int code = runModel(flags, communicator->get());
-  if (code != kDone && *communicator)
-    (*communicator)->abort(); // The others wait for this rank.
-  return code;
+  tools::RunFlags flags(kText);
+  std::vector<std::string> dimTexts;
+  std::string kernels;
+  flags.app.add_option("--dim", dimTexts, "Bind a symbolic dimension (repeatable)")->type_name("NAME=N")->expected(1);
+  flags.app.add_option("--kernels", kernels, "library: generate no code; reference: the plain evaluator only: slow, the oracle")
+      ->type_name("library|reference");
+  if (auto code = flags.parse(argc, argv))
+    return *code;
+  Dims dims;
+  std::string wrong;
+  if (!readDims(dimTexts, dims, wrong))
+    return flags.wrong("--dim=" + wrong + " is not of the form --dim=NAME=N");
+  if (!kernels.empty() && kernels != "reference" && kernels != "library")
+    return flags.wrong("--kernels takes 'library' or 'reference'");
+  flags.session.referenceOnly = kernels == "reference";
+
+  if (isPlan(flags.model)) {
+    if (!dims.empty() || !kernels.empty())
+      return flags.wrong("--dim and --kernels are for models: a compiled plan has its sizes and its kernels");
+    return tools::withRanks(flags, [&](Communicator *ranks) { return tools::runPlan(flags, ranks); });
+  }
+  CompileOptions options{.dims = dims, .referenceOnly = flags.session.referenceOnly};
+  if (flags.device == "check")
+    options.target = CompileOptions::Target::Checking;
+  // A region would hide the node that a search is for.
+  options.regions = kernels.empty() && !flags.session.findNonFinite;
+  return tools::withRanks(flags, [&](Communicator *ranks) { return runModel(flags, options, ranks); });
 }

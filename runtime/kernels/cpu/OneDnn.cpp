@@ -57,6 +57,23 @@ void narrow(const float *from, const T *bias, T *to, int64_t planes, int64_t cha
   });
 }
 
+/// While it lives, oneDNN and parallelFor use one thread, where that is asked for.
+class OneThread {
+public:
+  explicit OneThread(bool isWanted) : before(isWanted ? threadCount() : 1) {
+    if (before > 1)
+      setThreadCount(1);
+  }
+  ~OneThread() {
+    if (before > 1)
+      setThreadCount(before);
+  }
+  OneThread(const OneThread &) = delete;
+
+private:
+  int before;
+};
+
 std::string_view statusName(dnnl_status_t status) {
   switch (status) {
   case dnnl_out_of_memory:
@@ -122,6 +139,16 @@ void requireOptimised(const dnnl::primitive_desc &descriptor) {
   std::string implementation = descriptor.impl_info_str();
   if (implementation.starts_with("ref"))
     throw Refusal{"only its unoptimised implementation (" + implementation + ") takes this"};
+}
+
+bool isSmall(const StepSpec &spec) {
+  // 10 us at 25 multiply-adds a nanosecond, about what it takes to wake threads and to wait for them. In a product of
+  // matrices the sizes of both operands and of the result multiply to the square of the number of multiply-adds.
+  constexpr double kSmallProduct = 1 << 18;
+  double square = static_cast<double>(spec.outputs[0].elems());
+  for (size_t i = 0; i < std::min<size_t>(spec.inputs.size(), 2); ++i)
+    square *= static_cast<double>(spec.inputs[i].elems());
+  return square < kSmallProduct * kSmallProduct;
 }
 
 Operand Program::temporary(const dnnl::memory::desc &desc) {
@@ -218,6 +245,7 @@ void *Program::address(const KernelArgs &args, const Slot &slot) const {
 }
 
 Status Program::run(const KernelArgs &args) {
+  OneThread guard(onOneThread);
   for (Action &action : actions) {
     if (action.loop) {
       action.loop(args);
@@ -253,6 +281,7 @@ std::unique_ptr<Kernel> create(const StepSpec &spec, std::string &refusal) {
         refusal = "an empty tensor";
         return nullptr;
       }
+  OneThread guard(isSmall(spec));
   try {
     return found->make(spec);
   } catch (const Refusal &why) {

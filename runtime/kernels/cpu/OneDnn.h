@@ -58,10 +58,15 @@ struct Operand {
   dnnl::memory::desc desc;
 };
 
+/// Whether one thread does the step before others have woken up. Primitives are then made for one thread and run on it:
+/// oneDNN itself asks for all threads, however little there is to do.
+bool isSmall(const StepSpec &spec);
+
 /// A kernel that is made of oneDNN primitives and small loops, executed in order.
 class Program : public Kernel {
 public:
-  explicit Program(const StepSpec &spec) : name(spec.name), op(spec.op), type(spec.outputs[0].dtype) {}
+  explicit Program(const StepSpec &spec)
+      : name(spec.name), op(spec.op), type(spec.outputs[0].dtype), onOneThread(isSmall(spec)) {}
 
   size_t workspaceBytes() const override { return reservedBytes + scratchBytes; }
   std::vector<InPlace> inPlace() const override { return pairs; }
@@ -107,6 +112,7 @@ private:
   };
   std::string name, op;
   DType type; ///< Of the step's tensors.
+  bool onOneThread;
   std::vector<Action> actions;
   std::vector<InPlace> pairs;
   size_t reservedBytes = 0, scratchBytes = 0;

@@ -1,4 +1,4 @@
-#include "runtime/session/Files.h"
+#include "runtime/plan/Files.h"
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>

@@ -1,0 +1,24 @@
+#include "tools/recast-opt/EmitPlan.h"
+#include "runtime/compile/Compile.h"
+#include "runtime/kernels/Parallel.h"
+#include "runtime/plan/PlanFile.h"
+
+namespace recast::tools {
+
+llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads) {
+  if (threads)
+    setThreadCount(threads);
+  auto plan = compileModule(module, {});
+  if (!plan)
+    return llvm::createStringError((model == "-" ? "standard input" : model) + ": " + plan.message());
+  std::vector<PlanSource> sources;
+  for (const auto &file : files)
+    if (!file->path().empty()) // Standard input is no file that a plan could refer to.
+      sources.push_back({file->path(), std::as_bytes(std::span(file->bytes().data(), file->bytes().size()))});
+  if (Status status = writePlan(**plan, path, sources); !status.ok())
+    return llvm::createStringError(status.message());
+  return llvm::Error::success();
+}
+
+} // namespace recast::tools
