@@ -363,17 +363,22 @@ Prepared Former::prepare(Operation *op, Group &group) {
     ranges.push_back(phase.ranges());
     grains.push_back(std::max<int64_t>(1, kGrainElems / std::max<int64_t>(1, phase.rowsPerRange * phase.inner)));
   }
-  prepared.inPlace = fusion::inPlaceOf(group.program, group.inputs.size(), group.outputs.size());
+  prepared.inPlace = options.isForGpu
+                         ? fusion::gpuInPlace(group.builder.region, group.program)
+                         : fusion::inPlaceOf(group.program, group.inputs.size(), group.outputs.size());
   for (InPlace pair : prepared.inPlace) {
     pairs.push_back(static_cast<int64_t>(pair.output));
     pairs.push_back(static_cast<int64_t>(pair.input));
   }
   if (options.isForGpu) {
-    std::vector<int64_t> blocks, threads;
-    for (const fusion::GpuLaunch &launch : fusion::gpuLaunches(name, group.program)) {
+    std::vector<int64_t> blocks, threads, operands;
+    for (const fusion::GpuLaunch &launch : fusion::gpuLaunches(name, group.builder.region, group.program)) {
       blocks.push_back(launch.blocks);
       threads.push_back(launch.threads);
+      operands.push_back(static_cast<int64_t>(launch.operands.size()));
+      operands.insert(operands.end(), launch.operands.begin(), launch.operands.end());
     }
+    spec.attrs.set("operands", std::move(operands));
     spec.attrs.set("blocks", std::move(blocks));
     spec.attrs.set("threads", std::move(threads));
   }

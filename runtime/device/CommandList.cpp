@@ -1,5 +1,6 @@
 #include "runtime/device/CommandList.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -131,6 +132,9 @@ Status Lister::addStep(Placed &placed, const Step &step) {
 Status Lister::addGenerated(Placed &placed, const Step &step) {
   std::vector<std::string> entries = step.spec.attrs.getStrings("entries");
   std::vector<int64_t> blocks = step.spec.attrs.getInts("blocks"), threads = step.spec.attrs.getInts("threads");
+  // For each entry, how many operands it touches, and which.
+  std::vector<int64_t> operands = step.spec.attrs.getInts("operands");
+  size_t next = 0;
   if (entries.size() != blocks.size() || entries.size() != threads.size())
     return Status::error("the plan is damaged: " + describe(step) + " has no launches");
   Access workspace = workspaceOf(placed, step);
@@ -139,18 +143,28 @@ Status Lister::addGenerated(Placed &placed, const Step &step) {
     command.kernel = entries[i];
     command.blocks = blocks[i];
     command.threads = static_cast<int>(threads[i]);
-    auto add = [&](const Access &access) {
+    std::span<const int64_t> touched;
+    if (next < operands.size()) {
+      auto count = static_cast<size_t>(operands[next]);
+      if (count >= operands.size() - next)
+        return Status::error("the plan is damaged: " + describe(step) + " has no operands");
+      touched = std::span(operands).subspan(next + 1, count);
+      next += 1 + count;
+    }
+    int64_t number = 0;
+    auto add = [&](const Access &access, bool isWorkspace = false) {
       const std::byte *data = access.data;
       command.args.resize(command.args.size() + sizeof(data));
       std::memcpy(command.args.data() + command.args.size() - sizeof(data), &data, sizeof(data));
-      if (access.bytes)
+      if (access.bytes && (isWorkspace || std::ranges::find(touched, number) != touched.end()))
         command.accesses.push_back(access);
+      ++number;
     };
     for (int buffer : step.inputs)
       add(at(placed, buffer, false));
     for (int buffer : step.outputs)
       add(at(placed, buffer, true));
-    add(workspace);
+    add(workspace, true);
     list.commands.push_back(std::move(command));
   }
   return Status::success();

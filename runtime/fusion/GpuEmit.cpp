@@ -6,6 +6,7 @@
 #include "runtime/fusion/Compute.h"
 #include "runtime/fusion/MathFunctions.h"
 #include <map>
+#include <set>
 
 using namespace mlir;
 namespace recast::fusion {
@@ -42,6 +43,7 @@ private:
     SmallVector<Value> known;
   };
 
+  void emitScalars();
   void emitElements();
   void emitGroups();
   void emitRange(Value range);
@@ -157,22 +159,32 @@ void PhaseKernel::run(func::FuncOp function) {
   workspace = entry->getArguments().back();
   thread = index(gpu_names::kThread);
   row = number(0);
-  for (size_t i = 0; i < phase.nodes.size(); ++i)
-    if (phase.nodes[i].level == Level::Scalar)
-      scalars[i] = computeNode(phase.nodes[i], nullptr);
-  if (isElementwise(phase))
+  if (isElementwise(phase)) {
     emitElements();
-  else
+  } else {
+    emitScalars();
     emitGroups();
+  }
   b.setInsertionPointToEnd(&function.getBody().back());
   func::ReturnOp::create(b);
 }
 
+void PhaseKernel::emitScalars() {
+  for (size_t i = 0; i < phase.nodes.size(); ++i)
+    if (phase.nodes[i].level == Level::Scalar)
+      scalars[i] = computeNode(phase.nodes[i], nullptr);
+}
+
 /// A thread an element.
 void PhaseKernel::emitElements() {
+  bool isSingle = phase.count == 1; // Then one thread reads and writes everything.
+  if (!isSingle)
+    emitScalars();
   Value first = add(mul(index(gpu_names::kBlock), kGpuThreads), thread);
   Value step = mul(index(gpu_names::kBlocks), kGpuThreads);
   forLoop(first, number(phase.count), step, {}, [&](Value element, ValueRange) {
+    if (isSingle)
+      emitScalars();
     bool isOneRow = phase.rows() == 1;
     enterRow(isOneRow ? number(0) : arith::DivUIOp::create(b, element, number(phase.inner)).getResult());
     Element at{isOneRow ? element : arith::RemUIOp::create(b, element, number(phase.inner)).getResult(),
@@ -470,14 +482,40 @@ Value PhaseKernel::reduceGroup(Op op, DType type, Value x) {
 
 } // namespace
 
-std::vector<GpuLaunch> gpuLaunches(const std::string &name, const Program &program) {
+std::vector<GpuLaunch> gpuLaunches(const std::string &name, const Region &region, const Program &program) {
   std::vector<GpuLaunch> launches;
   for (const Phase &phase : program.phases) {
     int64_t items = isElementwise(phase) ? phase.count : itemsOf(phase) * groupOf(phase);
     int64_t blocks = std::clamp<int64_t>((items + kGpuThreads - 1) / kGpuThreads, 1, kMostBlocks);
-    launches.push_back({name + "_" + std::to_string(launches.size()), blocks, kGpuThreads});
+    std::set<int64_t> operands;
+    for (const Node &node : phase.nodes)
+      if (node.kind == Node::Load)
+        operands.insert(node.index);
+    for (const Store &store : phase.stores)
+      if (!store.isSlot)
+        operands.insert(static_cast<int64_t>(region.inputs.size()) + store.index);
+    launches.push_back({name + "_" + std::to_string(launches.size()), blocks, kGpuThreads,
+                        std::vector<int64_t>(operands.begin(), operands.end())});
   }
   return launches;
+}
+
+std::vector<InPlace> gpuInPlace(const Region &region, const Program &program) {
+  std::vector<InPlace> pairs = inPlaceOf(program, region.inputs.size(), region.outputs.size());
+  std::erase_if(pairs, [&](InPlace pair) {
+    for (const Phase &phase : program.phases) {
+      bool stores = llvm::any_of(phase.stores, [&](const Store &store) {
+        return !store.isSlot && static_cast<size_t>(store.index) == pair.output;
+      });
+      // What many threads read, one of them must not write over: other groups know nothing of it.
+      for (const Node &node : phase.nodes)
+        if (stores && node.kind == Node::Load && static_cast<size_t>(node.index) == pair.input &&
+            (node.level == Level::Scalar ? phase.count > 1 : node.level == Level::Row && isElementwise(phase)))
+          return true;
+    }
+    return false;
+  });
+  return pairs;
 }
 
 void emitGpu(ModuleOp module, const std::string &name, const Region &region, const Program &program) {

@@ -28,9 +28,13 @@ struct GpuLaunch {
   std::string kernel;
   int64_t blocks = 1;
   int threads = kGpuThreads;
+  /// What the phase loads and stores: inputs, then outputs numbered after them.
+  std::vector<int64_t> operands;
 };
 /// One launch a phase, in their order.
-std::vector<GpuLaunch> gpuLaunches(const std::string &name, const Program &program);
+std::vector<GpuLaunch> gpuLaunches(const std::string &name, const Region &region, const Program &program);
+/// Outputs that may take over the memory of inputs where threads run in any order: fewer than inPlaceOf says.
+std::vector<InPlace> gpuInPlace(const Region &region, const Program &program);
 
 /// Adds a function for each phase, which takes those addresses.
 void emitGpu(mlir::ModuleOp module, const std::string &name, const Region &region, const Program &program);

@@ -77,7 +77,7 @@ std::vector<Memory> runEmulated(const Scheduled &s, std::vector<Memory> &inputs,
   for (size_t i = 0; i < outputs.size(); ++i)
     add("output " + std::to_string(i), outputs[i], true, false);
   add("workspace", workspace, true, true);
-  for (const GpuLaunch &launch : gpuLaunches(name, s.program)) {
+  for (const GpuLaunch &launch : gpuLaunches(name, s.region, s.program)) {
     auto entry = (*kernels)->find(launch.kernel, addresses.size(), launch.threads);
     if (!entry) {
       ADD_FAILURE() << "no kernel " << launch.kernel;

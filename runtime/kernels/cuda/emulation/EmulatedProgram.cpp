@@ -9,6 +9,7 @@ std::span<const emulation::Kernel> copyKernels();
 std::span<const emulation::Kernel> indexingKernels();
 std::span<const emulation::Kernel> scalingKernels();
 std::span<const emulation::Kernel> fp8Kernels();
+std::span<const emulation::Kernel> anyReduceKernels();
 std::span<const emulation::Kernel> lossKernels();
 std::span<const emulation::Kernel> windowKernels();
 
@@ -18,7 +19,7 @@ std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
     for (std::span<const Kernel> family :
-         {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
+         {anyReduceKernels(), copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

@@ -116,6 +116,7 @@ std::span<const Row> copyRows();
 std::span<const Row> indexingRows();
 std::span<const Row> scalingRows();
 std::span<const Row> fp8Rows();
+std::span<const Row> reduceRows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
 
