@@ -102,11 +102,13 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   Diagnostics diagnostics(*module.getContext());
   OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
   Unit unit(*copy, state, std::move(owner));
+  unit.forCuda = options.device == "cuda";
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
   auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);
+  (*plan)->device = options.device;
   return std::move(*plan);
 }
 

@@ -20,6 +20,7 @@ struct CompileOptions {
   /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
   /// same either way.
   bool inPlace = true;
+  std::string device = "cpu"; ///< "cpu" or "cuda".
 };
 
 /// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.

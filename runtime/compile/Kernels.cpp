@@ -4,6 +4,7 @@
 #include "ir/onnx/IntendedValue.h"
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
+#include "runtime/kernels/cuda/table/Choice.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -42,10 +43,27 @@ bool isLeftOut(const onnx::OpSchema *schema, OpResult result) {
          schema->outputs()[i].GetOption() == onnx::OpSchema::Optional;
 }
 
+/// The same for a CUDA plan: what no library, kernel or region takes is refused here, not at run time.
+void chooseCudaKernel(Unit &unit, Operation *op, StepSpec spec, std::vector<std::string> &refusals) {
+  cuda::Choice choice = cuda::choose(spec);
+  refusals = choice.refusals;
+  if (!choice.library.empty())
+    unit.prepared[op] = {std::move(spec),
+                         std::move(choice.library),
+                         std::move(choice.refusals),
+                         choice.program.workspaceBytes,
+                         std::move(choice.program.inPlace),
+                         choice.program.mayFail};
+}
+
 LogicalResult chooseKernel(Unit &unit, Operation *op, bool referenceOnly, std::vector<std::string> &refusals) {
   auto spec = makeSpec(unit, op);
   if (failed(spec))
     return failure();
+  if (unit.forCuda) {
+    chooseCudaKernel(unit, op, std::move(*spec), refusals);
+    return success();
+  }
   KernelChoice choice = chooseCpuKernel(*spec, referenceOnly);
   refusals = choice.refusals;
   if (choice.kernel)
@@ -145,6 +163,10 @@ static LogicalResult prepareControlFlow(Unit &unit, Operation *op) {
   auto spec = makeSpec(unit, op);
   if (failed(spec))
     return failure();
+  if (unit.forCuda && !isa<ScanOp>(op))
+    return op->emitError() << "node " << Node(op).describe()
+                           << ": on CUDA the host does not wait for a value, and what " << spec->op
+                           << " does depends on one; run it with --device=cpu";
   Prepared prepared{std::move(*spec), "executor", {}, 0, {}, isa<LoopOp>(op)};
   unsigned firstInput = isa<LoopOp>(op) ? 2 : 0;
   for (size_t i = 0; i < carriedStates(unit, op->getRegion(0).front()).size(); ++i)

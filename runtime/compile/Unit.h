@@ -55,6 +55,7 @@ struct Unit {
   llvm::StringMap<int64_t> sizes;                 ///< Of symbolic dimensions.
   llvm::SmallVector<onnx_ir::TensorAttr> initial; ///< One a block argument: the default; null: none.
   std::unordered_map<mlir::Operation *, Prepared> prepared;
+  bool forCuda = false; ///< CompileOptions::device.
 };
 
 /// The location of every operation becomes its origin: the name of its first output, which is unique in the model.

@@ -59,6 +59,7 @@ struct Data {
 };
 
 struct Plan {
+  std::string device = "cpu"; ///< Where it runs: "cpu" or "cuda".
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
   std::vector<int> inputs;                     ///< Buffers with Place::Input, in the graph's order.

@@ -118,6 +118,7 @@ std::span<const Row> scalingRows();
 std::span<const Row> fp8Rows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
+std::span<const Row> productRows();
 
 /// All rows.
 std::span<const Row> rows();
