@@ -53,3 +53,11 @@ function(recast_tool name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} recast_flags)
 endfunction()
+
+# recast_emulates(NAME): the program runs generated GPU kernels by the emulation. They are opened at run time, and call
+# the device's functions by name.
+function(recast_emulates name)
+  target_link_libraries(${name} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,recast_runtime_fusion_wide>)
+  target_link_options(${name} PRIVATE "LINKER:--export-dynamic-symbol=recast_gpu_*"
+    "LINKER:--export-dynamic-symbol=__sanitizer_cov_*")
+endfunction()

@@ -104,7 +104,7 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   Unit unit(*copy, state, std::move(owner));
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
-  bool isForGpu = options.target != CompileOptions::Target::Cpu;
+  bool isForGpu = options.device == "cuda";
   if (isForGpu && failed(compile::chooseCudaKernels(unit)))
     return diagnostics.status(path);
   if (!isForGpu && options.regions && !options.referenceOnly)
@@ -112,9 +112,9 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);
-  (*plan)->device = isForGpu ? "cuda" : "cpu";
+  (*plan)->device = options.device;
   if (options.generateCode)
-    if (Status status = compile::generateCode(unit, **plan, options.target); !status.ok())
+    if (Status status = compile::generateCode(unit, **plan, options.emulates); !status.ok())
       return status;
   return std::move(*plan);
 }

@@ -23,11 +23,12 @@ struct CompileOptions {
   bool generateCode = true;
   /// Operators with fewer elements are not worth code of their own.
   int64_t regionElems = 4096;
-  /// Cuda: kernels of the CUDA list, and code for GPUs; Checking: the same with host code for the checking device.
-  enum class Target : uint8_t { Cpu, Cuda, Checking } target = Target::Cpu;
   /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
   /// same either way.
   bool inPlace = true;
+  std::string device = "cpu"; ///< "cpu" or "cuda".
+  /// Of a CUDA plan: its generated kernels are there as host code, too, for the checking device.
+  bool emulates = false;
 };
 
 /// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.

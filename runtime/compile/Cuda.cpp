@@ -4,6 +4,7 @@
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Matmul.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -12,69 +13,28 @@ namespace recast::compile {
 
 namespace {
 
-/// cuBLASLt's larger products split the sum over k, and want memory for the parts.
-constexpr size_t kProductWorkspaceBytes = size_t(4) << 20;
-constexpr int64_t kLargeProduct = int64_t(1) << 24; ///< Multiply-adds.
-
-bool isProduct(const StepSpec &spec) {
-  return spec.domain.empty() && (spec.op == "MatMul" || spec.op == "Gemm") && isFloat(spec.inputs[0].dtype);
-}
-
-size_t productWorkspace(const StepSpec &spec) {
-  int64_t inner = spec.inputs[0].dims.empty() ? 1 : spec.inputs[0].dims.back();
-  return spec.outputs[0].elems() * inner >= kLargeProduct ? kProductWorkspaceBytes : 0;
-}
-
-/// Gemm's third operand is an addition of its own, which a region takes together with what follows.
-LogicalResult splitGemm(Unit &unit, Operation *op) {
-  Node node(op);
-  if (!isa<GemmOp>(op) || !node.input(2))
-    return success();
-  NodeBuilder &b = unit.builder;
-  b.after(op);
-  b.setScope(node.name().empty() ? nameOf(op->getResult(0)) : node.name());
-  Value result = op->getResult(0), addend = node.input(2);
-  if (double beta = node.getFloat("beta", 1); beta != 1)
-    addend = b.mulScalar(addend, beta);
-  Value sum = b.add(result, addend);
-  result.replaceAllUsesExcept(sum, sum.getDefiningOp());
-  std::string name = nameOf(result).str();
-  setName(result, unit.names.unique(name + "/product"));
-  setName(sum, name);
-  op->eraseOperand(2);
-  unit.prepared.erase(op);
-  for (Operation *made : {op, addend.getDefiningOp(), sum.getDefiningOp()}) {
-    if (!made || isStructure(made) || unit.prepared.contains(made))
-      continue;
-    std::vector<std::string> refusals;
-    if (failed(chooseKernel(unit, made, /*referenceOnly=*/made != op, refusals)))
-      return failure();
-  }
-  return success();
-}
-
-/// Everything that is no product waits for a region or a kernel.
-void retarget(Unit &unit, Operation *op) {
-  Prepared &prepared = unit.prepared.at(op);
+/// Forgets the processor's kernel: a region or a kernel of CUDA C++ takes its place.
+void retarget(Prepared &prepared) {
   prepared.refusals.clear();
-  prepared.workspaceBytes = isProduct(prepared.spec) ? productWorkspace(prepared.spec) : 0;
+  prepared.workspaceBytes = 0;
   prepared.inPlace.clear();
-  prepared.library = isProduct(prepared.spec) ? "cublaslt" : "reference";
-  if (isProduct(prepared.spec))
-    prepared.mayFail = false;
+  prepared.library = "reference";
 }
 
-/// Gives the step a kernel of CUDA C++; false, and why, where there is none.
+/// Gives the step a product of cuBLASLt or a kernel of CUDA C++; false, and why, where there is none.
 bool takeKernel(Prepared &prepared, std::string &refusal) {
   cuda::Program program;
   if (!cuda::compile(prepared.spec, program, refusal))
     return false;
-  prepared.library = "cuda";
+  bool isProduct = llvm::any_of(program.launches, [](const cuda::Launch &launch) { return launch.kernel == cuda::kMatmul; });
+  prepared.library = isProduct ? "cublaslt" : "cuda";
   prepared.workspaceBytes = program.workspaceBytes;
   prepared.inPlace = program.inPlace;
   prepared.mayFail = program.mayFail;
   return true;
 }
+
+constexpr llvm::StringLiteral kGpuLibraries[] = {"cublaslt", "cuda", "generated"};
 
 class Chooser {
 public:
@@ -83,7 +43,6 @@ public:
 
 private:
   void forEachStep(llvm::function_ref<void(Operation *)> visit);
-  LogicalResult splitGemms();
   LogicalResult chooseRest(bool &hasExpanded);
 
   Unit &unit;
@@ -97,12 +56,6 @@ void Chooser::forEachStep(llvm::function_ref<void(Operation *)> visit) {
       steps.push_back(op);
   });
   llvm::for_each(steps, visit);
-}
-
-LogicalResult Chooser::splitGemms() {
-  bool isFine = true;
-  forEachStep([&](Operation *op) { isFine &= succeeded(splitGemm(unit, op)); });
-  return success(isFine);
 }
 
 /// Kernels for what no region took. An operator without one is replaced by its definition, for another round.
@@ -127,16 +80,17 @@ LogicalResult Chooser::chooseRest(bool &hasExpanded) {
 }
 
 LogicalResult Chooser::run() {
-  forEachStep([&](Operation *op) { retarget(unit, op); });
-  // A body is expanded once at most for each operator that it came from: there are no circles.
+  unit.graph->walk([&](Operation *op) {
+    if (op->getNumRegions() && unit.prepared.contains(op) && !isa<ScanOp>(op))
+      problems.push_back("node " + Node(op).describe() +
+                         ": the host does not wait for a value, and what it does depends on one; run it with --device=cpu");
+  });
   for (bool hasExpanded = true; hasExpanded;) {
     hasExpanded = false;
-    if (failed(splitGemms()))
-      return failure();
     forEachStep([&](Operation *op) {
       Prepared &prepared = unit.prepared.at(op);
-      if (prepared.library != "cuda" && prepared.library != "generated")
-        retarget(unit, op);
+      if (llvm::none_of(kGpuLibraries, [&](StringRef name) { return prepared.library == name; }))
+        retarget(prepared);
     });
     formRegions(unit, {.isForGpu = true});
     if (failed(chooseRest(hasExpanded)))

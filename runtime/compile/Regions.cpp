@@ -503,18 +503,18 @@ void formRegions(Unit &unit, const RegionOptions &options) {
     formRegions(unit, unit.block, options);
 }
 
-Status generateCode(Unit &unit, Plan &plan, CompileOptions::Target target) {
+Status generateCode(Unit &unit, Plan &plan, bool emulates) {
   if (unit.regions.empty())
     return Status::success();
   std::vector<fusion::Kernel> kernels;
   for (const GeneratedRegion &region : unit.regions)
     kernels.push_back({&region.region, &region.program, region.name});
-  if (target != CompileOptions::Target::Cpu) {
+  if (plan.device == "cuda") {
     Result<std::string> ptx = fusion::compilePtx(kernels);
     if (!ptx)
       return ptx.status();
     plan.code.push_back({CodeObject::Ptx, fusion::kPtxArchitecture, std::move(*ptx)});
-    if (target == CompileOptions::Target::Cuda)
+    if (!emulates)
       return Status::success();
     Result<std::string> emulated = fusion::compileEmulated(kernels);
     if (!emulated)

@@ -134,7 +134,7 @@ mlir::LogicalResult chooseCudaKernels(Unit &unit);
 /// depends on it alone, not on its neighbours: so is what it computes, to the bit.
 void formRegions(Unit &unit, const RegionOptions &options);
 /// Adds the code of the regions to the plan.
-Status generateCode(Unit &unit, Plan &plan, CompileOptions::Target target);
+Status generateCode(Unit &unit, Plan &plan, bool emulates);
 
 /// Places buffers and writes everything down.
 mlir::FailureOr<std::unique_ptr<Plan>> buildPlan(Unit &unit, bool inPlace);

@@ -1,7 +1,7 @@
 // recast-run: compiles a model and runs it in one process.
 #include "runtime/compile/Compile.h"
-#include "runtime/device/DeviceExecutor.h"
-#include "runtime/device/checking/CheckingDevice.h"
+#include "runtime/device/Checking.h"
+#include "runtime/device/SessionExecutor.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/run/RunSession.h"
 #include <charconv>
@@ -61,8 +61,10 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
     return (*model)->compile(bound);
   };
   tools::MakeExecutor makeExecutor;
-  if (options.target == CompileOptions::Target::Checking)
-    makeExecutor = [](const Plan &plan) { return createDeviceExecutor(plan, std::make_unique<CheckingDevice>()); };
+  if (options.emulates)
+    makeExecutor = [](const Plan &plan) {
+      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
+    };
   return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
 }
 
@@ -91,8 +93,10 @@ int main(int argc, char **argv) {
     return tools::withRanks(flags, [&](Communicator *ranks) { return tools::runPlan(flags, ranks); });
   }
   CompileOptions options{.dims = dims, .referenceOnly = flags.session.referenceOnly};
-  if (flags.device == "check")
-    options.target = CompileOptions::Target::Checking;
+  if (flags.device == "check") {
+    options.device = "cuda";
+    options.emulates = true;
+  }
   // A region would hide the node that a search is for.
   options.regions = kernels.empty() && !flags.session.findNonFinite;
   return tools::withRanks(flags, [&](Communicator *ranks) { return runModel(flags, options, ranks); });

@@ -10,6 +10,7 @@ std::span<const emulation::Kernel> indexingKernels();
 std::span<const emulation::Kernel> scalingKernels();
 std::span<const emulation::Kernel> fp8Kernels();
 std::span<const emulation::Kernel> anyReduceKernels();
+std::span<const emulation::Kernel> roundingKernels();
 std::span<const emulation::Kernel> lossKernels();
 std::span<const emulation::Kernel> windowKernels();
 
@@ -19,7 +20,7 @@ std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
     for (std::span<const Kernel> family :
-         {anyReduceKernels(), copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
+         {anyReduceKernels(), roundingKernels(), copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

@@ -3,6 +3,7 @@
 #include "runtime/kernels/cuda/source/Fp8.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/plan/DType.h"
+#include <algorithm>
 #include <cmath>
 
 namespace recast::cuda {
@@ -51,9 +52,8 @@ std::string compileQuantize(const StepSpec &spec, Program &program) {
   return "";
 }
 
-/// The tiling of `x` by the attribute; the scale has one element a tile.
-std::string tilingOf(const StepSpec &spec, const TensorType &x, const TensorType &scale, Tiling &tiling) {
-  std::vector<int64_t> tile = spec.attrs.getInts("tile");
+/// The tiling of `x`; the scale has one element a tile.
+std::string tilingOf(const std::vector<int64_t> &tile, const TensorType &x, const TensorType &scale, Tiling &tiling) {
   if (tile.size() != x.dims.size() || tile.size() > kTileRank)
     return "attribute tile does not fit the rank";
   if (scale.dtype != DType::F32 && scale.dtype != DType::F8E8M0)
@@ -77,7 +77,7 @@ std::string compileQuantizeTiles(const StepSpec &spec, Program &program) {
   if (std::string refusal = refuseTypes(x.dtype, q.dtype); !refusal.empty())
     return refusal;
   TileArgs args{};
-  if (std::string refusal = tilingOf(spec, x, inverse, args.tiling); !refusal.empty())
+  if (std::string refusal = tilingOf(spec.attrs.getInts("tile"), x, inverse, args.tiling); !refusal.empty())
     return refusal;
   std::string rule = spec.attrs.getString("rule", "exact");
   bool isE8M0 = inverse.dtype == DType::F8E8M0;
@@ -120,12 +120,12 @@ std::string compileQuantizeTiles(const StepSpec &spec, Program &program) {
   return "";
 }
 
-std::string compileDequantize(const StepSpec &spec, Program &program) {
+std::string dequantize(const StepSpec &spec, const std::vector<int64_t> &tile, Program &program) {
   const TensorType &q = spec.inputs[0], &inverse = spec.inputs[1], &y = spec.outputs[0];
   if (!isTrained(q.dtype) || y.dtype != DType::F32)
     return unsupported(isTrained(q.dtype) ? y.dtype : q.dtype);
   DequantizeArgs args{};
-  if (std::string refusal = tilingOf(spec, q, inverse, args.tiling); !refusal.empty())
+  if (std::string refusal = tilingOf(tile, q, inverse, args.tiling); !refusal.empty())
     return refusal;
   args.count = q.elems();
   args.isE8M0 = inverse.dtype == DType::F8E8M0;
@@ -137,6 +137,28 @@ std::string compileDequantize(const StepSpec &spec, Program &program) {
         .grid(blocksFor(args.count))
         .into(program);
   return "";
+}
+
+std::string compileDequantize(const StepSpec &spec, Program &program) {
+  return dequantize(spec, spec.attrs.getInts("tile"), program);
+}
+
+/// Of ONNX: one scale, or one for each index of an axis, or for each block of `block_size` along it.
+std::string compileDequantizeLinear(const StepSpec &spec, Program &program) {
+  const TensorType &q = spec.inputs[0], &scale = spec.inputs[1];
+  if (has(spec.inputs, 2)) // The 8-bit floats have only 0 there.
+    return "a zero point";
+  std::vector<int64_t> tile(q.dims.size(), 0);
+  if (scale.elems() != 1) {
+    int64_t axis = normalizeAxis(spec.attrs.getInt("axis", 1), q.rank());
+    if (axis < 0)
+      return "the axis is out of range";
+    int64_t block = spec.attrs.getInt("block_size", 0);
+    if (block)
+      std::fill(tile.begin(), tile.end(), 1);
+    tile[static_cast<size_t>(axis)] = block ? block : 1;
+  }
+  return dequantize(spec, tile, program);
 }
 
 std::string compileUpdateAmax(const StepSpec &spec, Program &program) {
@@ -169,6 +191,7 @@ std::span<const Row> fp8Rows() {
       {"recast", "quantize_fp8", 1, 1, compileQuantize},
       {"recast", "quantize_fp8_tiles", 1, 1, compileQuantizeTiles},
       {"recast", "dequantize_fp8", 1, 1, compileDequantize},
+      {"", "DequantizeLinear", 10, INT64_MAX, compileDequantizeLinear},
       {"recast", "update_amax", 1, 1, compileUpdateAmax},
   };
   return rows;

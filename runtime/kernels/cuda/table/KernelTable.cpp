@@ -6,7 +6,8 @@ namespace recast::cuda {
 std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> all;
-    for (std::span<const Row> family : {reduceRows(), copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows()})
+    for (std::span<const Row> family : {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(),
+                                        productRows(), reduceRows()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();

@@ -119,6 +119,7 @@ std::span<const Row> fp8Rows();
 std::span<const Row> reduceRows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
+std::span<const Row> productRows();
 
 /// All rows.
 std::span<const Row> rows();

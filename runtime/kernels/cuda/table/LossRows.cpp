@@ -61,7 +61,7 @@ template <bool isCrossEntropy> std::string compileLoss(const StepSpec &spec, Pro
     setProblem(launch, spec, 0, true);
     launch.write(&LossArgs::losses, losses).write(&LossArgs::counts, counts);
     if (isCrossEntropy && has(spec.outputs, 1))
-      launch.update(&LossArgs::logProb, output(1));
+      launch.write(&LossArgs::logProb, output(1));
     launch.grid(blocksFor(isCrossEntropy ? positions * 32 : positions)).into(program);
   }
   LossReduction reduction = reductionOf(spec);

@@ -1,6 +1,6 @@
-// Reductions over any axes, Dropout that drops nothing, and the collectives of a process that is alone.
+// Reductions over any axes, rounding to tf32, Dropout that drops nothing, and the collectives of a process that is alone.
 #include "runtime/kernels/cuda/source/AnyReduce.h"
-#include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/source/Rounding.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include <optional>
 
@@ -105,6 +105,20 @@ std::string compileDropout(const StepSpec &spec, Program &program) {
   return "";
 }
 
+std::string compileRoundTf32(const StepSpec &spec, Program &program) {
+  if (spec.inputs[0].dtype != DType::F32)
+    return unsupported(spec.inputs[0].dtype);
+  program.inPlace = {{0, 0}};
+  int64_t count = spec.outputs[0].elems();
+  if (count)
+    LaunchOf<RoundArgs>("round_tf32", {.x = nullptr, .y = nullptr, .count = count})
+        .read(&RoundArgs::x, input(0))
+        .write(&RoundArgs::y, output(0))
+        .grid(blocksFor(count))
+        .into(program);
+  return "";
+}
+
 std::string compileAlone(const StepSpec &spec, Program &program) {
   for (size_t i = 0; i < spec.outputs.size(); ++i)
     copyWhole(program, input(i), output(i), spec.outputs[i].bytes());
@@ -126,6 +140,7 @@ std::span<const Row> reduceRows() {
       {"", "ReduceMin", 1, kNewest, compileReduce<ReduceKind::Min>},
       {"", "Dropout", 1, kNewest, compileDropout},
       {"recast", "reduce_to", 1, 1, compileReduceTo},
+      {"recast", "round_tf32", 1, 1, compileRoundTf32},
       {"recast", "all_reduce", 1, 1, compileAlone},
       {"recast", "rank", 1, 1, compileRank},
   };

@@ -1,0 +1,231 @@
+#include "runtime/device/Checking.h"
+#include "runtime/device/HostMatmul.h"
+#include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "runtime/kernels/cuda/source/Copy.h"
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace recast::device {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+/// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large.
+std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> uses) {
+  auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
+                   int64_t stride, DType type) -> std::string {
+    auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
+    auto *begin = static_cast<const std::byte *>(data);
+    bool isInside = std::ranges::any_of(uses, [&](const MemoryUse &use) {
+      return begin >= use.data && static_cast<size_t>(begin - use.data) <= use.bytes &&
+             bytes <= use.bytes - static_cast<size_t>(begin - use.data);
+    });
+    return isInside ? ""
+                    : "operand " + std::string(which) + " of " + std::to_string(rows) +
+                          " rows with leading dimension " + std::to_string(pitch) + " goes beyond its buffer";
+  };
+  for (const std::string &fault : {check("a", args.a, args.transA ? args.k : args.m, args.transA ? args.m : args.k,
+                                         args.pitchA, args.strideA, args.typeA),
+                                   check("b", args.b, args.transB ? args.n : args.k, args.transB ? args.k : args.n,
+                                         args.pitchB, args.strideB, args.typeB),
+                                   check("d", args.d, args.m, args.n, args.pitchD, args.strideD, args.typeD)})
+    if (!fault.empty())
+      return fault;
+  return "";
+}
+
+} // namespace
+
+CheckingDevice::CheckingDevice() = default;
+CheckingDevice::~CheckingDevice() {
+  for (const Allocation &allocation : allocations)
+    ::operator delete(allocation.data, kAlignment);
+}
+
+Status CheckingDevice::load(std::span<const CodeObject> code) {
+  for (const CodeObject &object : code) {
+    if (object.kind != CodeObject::SharedObject)
+      continue;
+    auto opened = cuda::emulation::GeneratedKernels::open(object.bytes);
+    if (!opened)
+      return opened.status();
+    generated.push_back(std::move(*opened));
+  }
+  return Status::success();
+}
+
+Result<std::byte *> CheckingDevice::allocate(size_t bytes, const std::string &what) {
+  auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
+  if (!data)
+    return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
+  std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
+  allocations.push_back({data, bytes});
+  return data;
+}
+
+Status CheckingDevice::checkUses(const std::string &step, std::span<const MemoryUse> uses) const {
+  for (const MemoryUse &use : uses) {
+    bool isInside = std::ranges::any_of(allocations, [&](const Allocation &a) {
+      return use.data >= a.data && use.data <= a.data + a.bytes &&
+             use.bytes <= a.bytes - static_cast<size_t>(use.data - a.data);
+    });
+    if (!isInside)
+      return Status::error(step + ": " + use.name + " lies outside of the device's memory");
+  }
+  return Status::success();
+}
+
+Status CheckingDevice::copyIn(const MemoryUse &to, const void *from, int stream) {
+  if (isCapturing)
+    return Status::error("a copy from the host is no part of a graph");
+  if (Status status = checkUses("a copy from the host", {&to, 1}); !status.ok())
+    return status;
+  MemoryUse use = to;
+  use.isWritten = true;
+  if (std::string hazard = hazards.note("a copy from the host", {&use, 1}, stream); !hazard.empty())
+    return Status::error(hazard);
+  if (to.bytes)
+    std::memcpy(to.data, from, to.bytes);
+  return Status::success();
+}
+
+Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+  if (isCapturing)
+    return Status::error("a copy to the host is no part of a graph");
+  if (Status status = checkUses("a copy to the host", {&from, 1}); !status.ok())
+    return status;
+  MemoryUse use = from;
+  use.isRead = true;
+  if (std::string hazard = hazards.note("a copy to the host", {&use, 1}, stream); !hazard.empty())
+    return Status::error(hazard);
+  if (from.bytes)
+    std::memcpy(to, from.data, from.bytes);
+  return Status::success();
+}
+
+Status CheckingDevice::launch(const Work &work, int stream) {
+  if (!isCapturing)
+    return perform(work, stream);
+  graphs.back().push_back([this, work, stream] { return perform(work, stream); });
+  return Status::success();
+}
+
+Status CheckingDevice::perform(const Work &work, int stream) {
+  ++launches;
+  if (Status status = checkUses(work.step, work.uses); !status.ok())
+    return status;
+  if (std::string hazard = hazards.note(work.step, work.uses, stream); !hazard.empty())
+    return Status::error(hazard);
+  reversed = !reversed;
+  Status status = execute(work);
+  return status.ok() ? status : Status::error(work.step + ": " + status.message());
+}
+
+Status CheckingDevice::execute(const Work &work) const {
+  auto argsAs = [&]<typename Args>(Args &args) {
+    if (work.args.size() != sizeof(Args))
+      return false;
+    std::memcpy(&args, work.args.data(), sizeof(Args));
+    return true;
+  };
+  if (work.kernel == kCopy) {
+    cuda::CopyArgs args;
+    if (!argsAs(args))
+      return Status::error("the arguments are those of another kernel");
+    std::memmove(args.dst, args.src, static_cast<size_t>(args.bytes));
+    return Status::success();
+  }
+  if (work.kernel == kFill) {
+    FillBytesArgs args;
+    if (!argsAs(args))
+      return Status::error("the arguments are those of another kernel");
+    std::memset(args.dst, args.value, static_cast<size_t>(args.bytes));
+    return Status::success();
+  }
+  if (work.kernel == cuda::kMatmul) {
+    cuda::MatmulArgs args;
+    if (!argsAs(args))
+      return Status::error("the arguments are those of another kernel");
+    if (std::string rule = cuda::brokenRule(args); !rule.empty())
+      return Status::error("cuBLASLt refuses it: " + rule);
+    if (std::string fault = beyondUses(args, work.uses); !fault.empty())
+      return Status::error(fault);
+    hostMatmul(args);
+    return Status::success();
+  }
+  const cuda::emulation::Kernel *kernel = cuda::emulation::find(work.kernel);
+  std::unique_ptr<cuda::emulation::Kernel> own;
+  for (const auto &object : generated)
+    if (!kernel) {
+      own = object->find(work.kernel, work.args.size() / sizeof(void *), work.threads);
+      kernel = own.get();
+    }
+  if (!kernel)
+    return Status::error("there is no kernel " + work.kernel);
+  std::vector<cuda::emulation::Range> ranges;
+  for (const MemoryUse &use : work.uses)
+    ranges.push_back({use.name, use.data, use.bytes, use.isWritten, use.isRead || use.isScratch});
+  return cuda::emulation::launch(*kernel, work.blocks, work.threads, work.args, ranges, reversed);
+}
+
+Status CheckingDevice::record(int event, int stream) {
+  if (std::ranges::find(lostEvents, event) != lostEvents.end())
+    return Status::success();
+  auto action = [this, event, stream] {
+    hazards.record(event, stream);
+    return Status::success();
+  };
+  if (!isCapturing)
+    return action();
+  graphs.back().push_back(action);
+  return Status::success();
+}
+
+Status CheckingDevice::wait(int event, int stream) {
+  if (std::ranges::find(lostEvents, event) != lostEvents.end())
+    return Status::success();
+  auto action = [this, event, stream] {
+    return hazards.wait(event, stream) ? Status::success()
+                                       : Status::error("stream " + std::to_string(stream) + " waits for event " +
+                                                       std::to_string(event) + ", which nothing has recorded");
+  };
+  if (!isCapturing)
+    return action();
+  graphs.back().push_back(action);
+  return Status::success();
+}
+
+Status CheckingDevice::beginCapture(int stream) {
+  if (isCapturing)
+    return Status::error("a graph is being captured already");
+  isCapturing = true;
+  graphs.emplace_back();
+  return Status::success();
+}
+
+Result<int> CheckingDevice::endCapture(int stream) {
+  if (!isCapturing)
+    return Status::error("no graph is being captured");
+  isCapturing = false;
+  return static_cast<int>(graphs.size()) - 1;
+}
+
+Status CheckingDevice::replay(int graph, int stream) {
+  std::vector<uint64_t> start = hazards.ticks();
+  for (const std::function<Status()> &action : graphs[static_cast<size_t>(graph)])
+    if (Status status = action(); !status.ok())
+      return status;
+  // CUDA refuses a capture whose streams have not come together again (cudaErrorStreamCaptureUnjoined).
+  if (!hazards.hasJoined(stream, start))
+    return Status::error("work of the graph is on streams that stream " + std::to_string(stream) +
+                         " does not wait for");
+  return Status::success();
+}
+
+Status CheckingDevice::synchronise() {
+  hazards.synchronise();
+  return Status::success();
+}
+
+} // namespace recast::device

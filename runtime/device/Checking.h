@@ -1,0 +1,48 @@
+// A device on the host that checks what it is asked to do: kernels run by the emulation, library calls by stand-ins
+// that hold the library's rules against them, and every use of memory is held against the streams' order and against
+// what was written there last. The first fault ends the run, with a sentence that names the step.
+#pragma once
+#include "runtime/device/Hazards.h"
+#include "runtime/kernels/cuda/emulation/Generated.h"
+
+namespace recast::device {
+
+class CheckingDevice final : public Device {
+public:
+  CheckingDevice();
+  ~CheckingDevice() override;
+  /// Generated kernels are host code: CompileOptions::emulates.
+  Status load(std::span<const CodeObject> code) override;
+  Result<std::byte *> allocate(size_t bytes, const std::string &what) override;
+  Status copyIn(const MemoryUse &to, const void *from, int stream) override;
+  Status copyOut(void *to, const MemoryUse &from, int stream) override;
+  Status launch(const Work &work, int stream) override;
+  Status record(int event, int stream) override;
+  Status wait(int event, int stream) override;
+  Status beginCapture(int stream) override;
+  Result<int> endCapture(int stream) override;
+  Status replay(int graph, int stream) override;
+  Status synchronise() override;
+
+  /// Events that are not recorded, for tests: waits for them are left out.
+  std::vector<int> lostEvents;
+  size_t launches = 0;
+
+private:
+  struct Allocation {
+    std::byte *data;
+    size_t bytes;
+  };
+  Status perform(const Work &work, int stream);
+  Status execute(const Work &work) const;
+  Status checkUses(const std::string &step, std::span<const MemoryUse> uses) const;
+
+  Hazards hazards;
+  std::vector<Allocation> allocations;
+  std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated;
+  std::vector<std::vector<std::function<Status()>>> graphs;
+  bool isCapturing = false;
+  bool reversed = false;
+};
+
+} // namespace recast::device

@@ -1,0 +1,86 @@
+// Runs a plan that is compiled for a device: the whole step as one list of work without a decision of the host, on one
+// stream or several, replayed as a graph.
+#pragma once
+#include "runtime/device/Device.h"
+#include "runtime/plan/Plan.h"
+
+namespace recast::device {
+
+struct DeviceOptions {
+  int streams = 1;   ///< At most.
+  bool graph = true; ///< Capture the step once and replay it.
+};
+
+/// One piece of work, where it runs and what it waits for.
+struct Scheduled {
+  Work work;
+  int stream = 0;
+  std::vector<int> waits; ///< Events.
+  int event = -1;         ///< Recorded after it, where somebody waits for it.
+};
+
+/// Puts work on streams. Work that touches what other work touches, one of them writing, comes after it: on its stream,
+/// or after an event of it. The last piece is on stream 0 and waits for all streams.
+std::vector<Scheduled> schedule(std::vector<Work> work, int streams);
+
+class DeviceExecutor {
+public:
+  /// The plan and the device outlive the executor.
+  static Result<std::unique_ptr<DeviceExecutor>> create(const Plan &plan, Device &device, const DeviceOptions &options);
+
+  const Plan &plan() const { return source; }
+  /// As Executor::find.
+  int find(std::string_view name) const;
+  /// Of an input or a state.
+  Status write(int buffer, const void *bytes);
+  /// Waits for the device.
+  Status read(int buffer, void *bytes);
+  /// One execution. Values that kernels report as out of range are an error that names the step; the new state is then
+  /// not to be used.
+  Status run();
+
+  /// What run() issues; tests change it.
+  std::vector<Scheduled> scheduled;
+
+private:
+  /// Where a buffer of a plan lies, and which value it holds.
+  struct Location {
+    std::byte *data = nullptr;
+    const void *value = nullptr;
+  };
+  /// A plan whose buffers have their places: the executor's, or a body in one iteration.
+  struct Scope {
+    const Plan &plan;
+    std::byte *arena;
+    std::vector<Location> at;
+  };
+
+  DeviceExecutor(const Plan &plan, Device &device, const DeviceOptions &options)
+      : source(plan), device(device), options(options) {}
+  Status prepare();
+  Status placeInputs();
+  Status uploadConstants(const Plan &plan);
+  Status locate(Scope &scope) const;
+  Status flatten(Scope &scope);
+  Status addStep(const Step &step, Scope &scope);
+  Status addGenerated(const Step &step, Scope &scope);
+  Status addScan(const Step &step, Scope &scope);
+  Status addUpdates();
+  void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
+  MemoryUse use(const Scope &scope, int buffer, bool isRead, bool isWritten) const;
+  Status issue();
+  Status checkFaults();
+
+  const Plan &source;
+  Device &device;
+  DeviceOptions options;
+  std::vector<Location> top; ///< Of the plan's buffers.
+  std::map<std::pair<const Plan *, int>, Location> constants;
+  std::vector<Work> work;
+  std::vector<std::string> faultSteps; ///< Of each fault word.
+  std::byte *faults = nullptr;
+  std::map<std::string, int, std::less<>> names;
+  int graph = -1;
+};
+
+} // namespace recast::device

@@ -1,0 +1,108 @@
+// Which stream each piece of work runs on, and what it waits for.
+#include "runtime/device/DeviceExecutor.h"
+#include <algorithm>
+
+namespace recast::device {
+namespace {
+
+bool overlap(const MemoryUse &a, const MemoryUse &b) {
+  return a.data < b.data + b.bytes && b.data < a.data + a.bytes && (a.isWritten || b.isWritten);
+}
+bool dependsOn(const Work &later, const Work &earlier) {
+  return std::ranges::any_of(later.uses, [&](const MemoryUse &use) {
+    return std::ranges::any_of(earlier.uses, [&](const MemoryUse &other) { return overlap(use, other); });
+  });
+}
+
+class Scheduler {
+public:
+  Scheduler(std::vector<Work> work, int streams) : clocks(static_cast<size_t>(streams)) {
+    for (std::vector<size_t> &clock : clocks)
+      clock.assign(clocks.size(), 0);
+    ends.assign(clocks.size(), 0);
+    for (Work &item : work)
+      add(std::move(item));
+    join();
+  }
+  std::vector<Scheduled> scheduled;
+
+private:
+  /// The pieces before number `ends[s]` of stream s, for those that a stream has waited for.
+  using Clock = std::vector<size_t>;
+
+  void add(Work item) {
+    std::vector<size_t> needs;
+    for (size_t i = scheduled.size(); i-- > 0;)
+      if (dependsOn(item, scheduled[i].work))
+        needs.push_back(i);
+    int stream = streamFor(needs);
+    Scheduled next{std::move(item), stream, {}, -1};
+    for (size_t need : needs) // The latest first: what it waited for is waited for with it.
+      waitFor(next, need);
+    if (ends[static_cast<size_t>(stream)] == 0 && !scheduled.empty())
+      waitFor(next, 0); // A stream's first work comes after what stream 0 has done before the step.
+    place(std::move(next));
+  }
+
+  /// That of the latest piece that it needs where nothing has come after that, else the one that has least work.
+  int streamFor(const std::vector<size_t> &needs) const {
+    for (size_t need : needs)
+      if (last.at(static_cast<size_t>(scheduled[need].stream)) == need)
+        return scheduled[need].stream;
+    if (scheduled.empty())
+      return 0;
+    return static_cast<int>(std::ranges::min_element(ends) - ends.begin());
+  }
+
+  void waitFor(Scheduled &next, size_t need) {
+    Scheduled &before = scheduled[need];
+    Clock &clock = clocks[static_cast<size_t>(next.stream)];
+    auto from = static_cast<size_t>(before.stream);
+    if (before.stream == next.stream || numbers[need] <= clock[from])
+      return;
+    if (before.event < 0)
+      before.event = events++;
+    next.waits.push_back(before.event);
+    for (size_t s = 0; s < clock.size(); ++s)
+      clock[s] = std::max(clock[s], seen[need][s]);
+  }
+
+  void place(Scheduled next) {
+    auto stream = static_cast<size_t>(next.stream);
+    last[stream] = scheduled.size();
+    numbers.push_back(++ends[stream]);
+    clocks[stream][stream] = ends[stream];
+    seen.push_back(clocks[stream]);
+    scheduled.push_back(std::move(next));
+  }
+
+  /// The last piece of work waits for all streams on stream 0.
+  void join() {
+    if (scheduled.empty())
+      return;
+    Scheduled end{
+        {"the end of the step", std::string(kFill), 1, 1, std::vector<std::byte>(sizeof(FillBytesArgs)), {}},
+        0,
+        {},
+        -1};
+    for (const auto &[stream, piece] : last)
+      waitFor(end, piece);
+    if (!end.waits.empty())
+      place(std::move(end));
+  }
+
+  std::vector<Clock> clocks;
+  std::vector<size_t> ends;      ///< Pieces of each stream.
+  std::map<size_t, size_t> last; ///< The last piece of each stream.
+  std::vector<size_t> numbers;   ///< Of each piece, on its stream.
+  std::vector<Clock> seen;       ///< What comes before the end of each piece.
+  int events = 0;
+};
+
+} // namespace
+
+std::vector<Scheduled> schedule(std::vector<Work> work, int streams) {
+  return std::move(Scheduler(std::move(work), std::max(streams, 1)).scheduled);
+}
+
+} // namespace recast::device

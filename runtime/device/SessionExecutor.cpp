@@ -1,0 +1,144 @@
+#include "runtime/device/SessionExecutor.h"
+#include "runtime/exec/AlignedBuffer.h"
+#include <algorithm>
+#include <cstring>
+
+namespace recast::device {
+namespace {
+
+/// State of this size changes with every step's learning rate and is shown after it: its copy is always the newest.
+constexpr size_t kSmallBytes = 8;
+
+/// A buffer that the host has a copy of.
+struct Mirror {
+  AlignedBuffer host;
+  size_t bytes = 0;
+  Place place = Place::Absent;
+  std::vector<std::byte> sent; ///< Of small state: what the device has.
+  bool isSmall() const { return place == Place::State && bytes <= kSmallBytes; }
+};
+
+class SessionExecutor final : public Executor {
+public:
+  SessionExecutor(const Plan &plan, std::unique_ptr<Device> device) : Executor(plan), device(std::move(device)) {}
+  Status prepare(const DeviceOptions &options);
+  TensorRef tensor(int buffer) const override;
+  Status pullState() override;
+  Status pushState() override;
+  Status run() override;
+  size_t arenaBytes() const override { return plan().arenaBytes; }
+
+private:
+  Status addMirror(int buffer);
+  Status send(int buffer, Mirror &mirror);
+  Status fetch(int buffer, Mirror &mirror);
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<DeviceExecutor> executor;
+  std::map<int, Mirror> mirrors; ///< Inputs, state and outputs.
+};
+
+Status SessionExecutor::prepare(const DeviceOptions &options) {
+  auto made = DeviceExecutor::create(plan(), *device, options);
+  if (!made)
+    return made.status();
+  executor = std::move(*made);
+  for (size_t i = 0; i < plan().buffers.size(); ++i)
+    if (Place place = plan().buffers[i].place; place == Place::Input || place == Place::State)
+      if (Status status = addMirror(static_cast<int>(i)); !status.ok())
+        return status;
+  for (const Output &output : plan().outputs)
+    if (!mirrors.contains(plan().rootOf(output.buffer)))
+      if (Status status = addMirror(output.buffer); !status.ok())
+        return status;
+  return pushState();
+}
+
+Status SessionExecutor::addMirror(int index) {
+  auto [it, isNew] = mirrors.try_emplace(index);
+  if (!isNew)
+    return Status::success();
+  const Buffer &buffer = plan().buffers[static_cast<size_t>(index)];
+  Mirror &mirror = it->second;
+  mirror.place = buffer.place;
+  mirror.bytes = buffer.type.bytes();
+  mirror.host = AlignedBuffer(mirror.bytes);
+  if (!mirror.host.data())
+    return Status::error("there is not enough memory for '" + buffer.name + "'");
+  auto data = plan().data.find(index);
+  if (mirror.place == Place::State && data == plan().data.end())
+    return Status::error("state input '" + buffer.name + "' has no initial value: give it an initializer");
+  if (mirror.bytes && data != plan().data.end())
+    std::memcpy(mirror.host.data(), data->second.bytes, mirror.bytes);
+  else if (mirror.bytes)
+    std::memset(mirror.host.data(), 0, mirror.bytes);
+  return Status::success();
+}
+
+TensorRef SessionExecutor::tensor(int buffer) const {
+  const Buffer &b = plan().buffers[static_cast<size_t>(buffer)];
+  auto mirror = mirrors.find(buffer);
+  if (mirror == mirrors.end())
+    mirror = mirrors.find(plan().rootOf(buffer));
+  return {b.type.dtype, b.type.dims,
+          mirror == mirrors.end() ? nullptr : const_cast<std::byte *>(mirror->second.host.data())};
+}
+
+Status SessionExecutor::send(int buffer, Mirror &mirror) {
+  if (mirror.isSmall())
+    mirror.sent.assign(mirror.host.data(), mirror.host.data() + mirror.bytes);
+  return mirror.bytes ? executor->write(buffer, mirror.host.data()) : Status::success();
+}
+
+Status SessionExecutor::fetch(int buffer, Mirror &mirror) {
+  if (mirror.bytes)
+    if (Status status = executor->read(buffer, mirror.host.data()); !status.ok())
+      return status;
+  if (mirror.isSmall())
+    mirror.sent.assign(mirror.host.data(), mirror.host.data() + mirror.bytes);
+  return Status::success();
+}
+
+Status SessionExecutor::pushState() {
+  for (auto &[buffer, mirror] : mirrors)
+    if (mirror.place == Place::State)
+      if (Status status = send(buffer, mirror); !status.ok())
+        return status;
+  return device->synchronise();
+}
+
+Status SessionExecutor::pullState() {
+  for (auto &[buffer, mirror] : mirrors)
+    if (mirror.place == Place::State)
+      if (Status status = fetch(buffer, mirror); !status.ok())
+        return status;
+  return Status::success();
+}
+
+Status SessionExecutor::run() {
+  for (auto &[buffer, mirror] : mirrors) {
+    bool hasChanged = mirror.isSmall() && !std::equal(mirror.sent.begin(), mirror.sent.end(), mirror.host.data());
+    if (mirror.place == Place::Input || hasChanged)
+      if (Status status = send(buffer, mirror); !status.ok())
+        return status;
+  }
+  if (Status status = executor->run(); !status.ok())
+    return status;
+  for (auto &[buffer, mirror] : mirrors)
+    if (mirror.place != Place::Input && (mirror.place != Place::State || mirror.isSmall()))
+      if (Status status = fetch(buffer, mirror); !status.ok())
+        return status;
+  return Status::success();
+}
+
+} // namespace
+
+Result<std::unique_ptr<Executor>> createSessionExecutor(const Plan &plan, std::unique_ptr<Device> device,
+                                                        const DeviceOptions &options) {
+  auto executor = std::make_unique<SessionExecutor>(plan, std::move(device));
+  if (Status status = executor->prepare(options); !status.ok())
+    return status;
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+} // namespace recast::device
