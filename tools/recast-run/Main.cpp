@@ -63,7 +63,7 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
   tools::MakeExecutor makeExecutor;
   if (options.emulates)
     makeExecutor = [](const Plan &plan) {
-      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
+      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 1});
     };
   return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
 }
