@@ -105,7 +105,7 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   if (failed(runPhases(unit, options)))
     return diagnostics.status(path);
   if (options.regions && !options.referenceOnly)
-    compile::formRegions(unit, {.minElems = options.regionElems});
+    compile::formRegions(unit, {.fuses = options.fuseRegions, .minElems = options.regionElems});
   auto plan = compile::buildPlan(unit, options.inPlace);
   if (failed(plan))
     return diagnostics.status(path);

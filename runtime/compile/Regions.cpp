@@ -278,6 +278,7 @@ private:
   llvm::DenseMap<Operation *, int> position;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<Operation *, int> groupOf;
+  llvm::DenseMap<Value, Value> replaced; ///< Results of operations that are in regions now.
 };
 
 int64_t Former::elemsOf(Operation *op) const {
@@ -388,6 +389,9 @@ void Former::replace(Group &group) {
   OperationState state(last->getLoc(), NodeGenericOp::getOperationName());
   state.addAttribute("onnx.op_type", b.getStringAttr("region"));
   state.addAttribute("onnx.domain", b.getStringAttr(kGeneratedLibrary));
+  for (Value &input : group.inputs)
+    if (Value now = replaced.lookup(input))
+      input = now;
   state.addOperands(group.inputs);
   SmallVector<StringRef> names;
   for (Value output : group.outputs) {
@@ -402,8 +406,10 @@ void Former::replace(Group &group) {
       origins.push_back(std::move(origin));
   Prepared prepared = prepare(region, group);
   prepared.moreOrigins = std::move(origins);
-  for (auto [output, result] : llvm::zip(group.outputs, region->getResults()))
+  for (auto [output, result] : llvm::zip(group.outputs, region->getResults())) {
     output.replaceAllUsesWith(result);
+    replaced[output] = result;
+  }
   // Views of what the region makes come after it; those that only the region read are gone.
   auto moveViews = [&](auto &&self, Value value, Operation *after) -> Operation * {
     for (Operation *user : llvm::make_early_inc_range(value.getUsers())) {

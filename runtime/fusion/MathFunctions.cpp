@@ -190,7 +190,7 @@ Value emitTanh(ImplicitLocOpBuilder &b, Value x) {
   Value small = f.fma(p, x, x);
   Value grown = f.add(emitExp(b, f.add(size, size)), f.like(x, 1));
   Value large = f.copySign(f.fma(f.div(f.like(x, 1), grown), -2.0, f.like(x, 1)), x);
-  return f.select(f.less(size, 0.6), small, large);
+  return f.select(f.less(size, 0.55), small, large);
 }
 
 Value emitErf(ImplicitLocOpBuilder &b, Value x) {

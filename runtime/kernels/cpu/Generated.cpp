@@ -16,8 +16,9 @@ bool isForThisProcessor(const std::string &target) {
   return target == "x86-64-v3" && __builtin_cpu_supports("x86-64-v3");
 }
 
-Result<void *> open(const CodeObject &object) {
-  int file = memfd_create("recast-generated", MFD_CLOEXEC);
+/// The descriptor stays open while the object is: the loader knows objects by their path, which has its number.
+Result<void *> open(const CodeObject &object, int &file) {
+  file = memfd_create("recast-generated", MFD_CLOEXEC);
   if (file < 0)
     return Status::error("generated code cannot be loaded: there is no memory for a file");
   size_t done = 0;
@@ -29,9 +30,9 @@ Result<void *> open(const CodeObject &object) {
   }
   std::string path = "/proc/self/fd/" + std::to_string(file);
   void *handle = done == object.bytes.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  close(file);
   if (handle)
     return handle;
+  close(file);
   const char *reason = dlerror();
   return Status::error("the plan's generated code cannot be loaded" + (reason ? ": " + std::string(reason) : ""));
 }
@@ -86,6 +87,8 @@ private:
 GeneratedCode::~GeneratedCode() {
   for (void *handle : handles)
     dlclose(handle);
+  for (int file : files)
+    close(file);
 }
 
 Status GeneratedCode::load(std::span<const CodeObject> objects) {
@@ -95,9 +98,11 @@ Status GeneratedCode::load(std::span<const CodeObject> objects) {
     if (!isForThisProcessor(object.target))
       return Status::error("the plan's generated code is for " + object.target +
                            " processors, which this one is not: compile the model here");
-    Result<void *> handle = open(object);
+    int file = -1;
+    Result<void *> handle = open(object, file);
     if (!handle)
       return handle.status();
+    files.push_back(file);
     handles.push_back(*handle);
   }
   return Status::success();

@@ -22,6 +22,7 @@ public:
 
 private:
   std::vector<void *> handles;
+  std::vector<int> files;
 };
 
 /// A step of the library "generated". Its attributes:
