@@ -114,6 +114,17 @@ void Group::forEachUser(Value value, function_ref<void(Operation *)> visit) cons
   }
 }
 
+/// 0, 1, 2, ...
+bool isCounter(const Constant &constant) {
+  if (constant.type.dtype != DType::I64)
+    return false;
+  const int64_t *numbers = static_cast<const int64_t *>(constant.data.bytes);
+  for (int64_t i = 0; i < constant.type.elems(); ++i)
+    if (numbers[i] != i)
+      return false;
+  return true;
+}
+
 int Group::valueOf(Value value) {
   if (auto known = values.find(value); known != values.end())
     return known->second;
@@ -134,6 +145,8 @@ int Group::valueOf(Value value) {
         expr.integer = static_cast<int64_t>(element);
     });
     made = builder.add(std::move(expr));
+  } else if (constant && isCounter(*constant)) {
+    made = builder.counter(type.dims);
   } else if (Value source = sourceOf(unit, value); source != value) {
     made = builder.view(valueOf(source), type.dims);
   } else {
@@ -187,6 +200,12 @@ bool Group::translateBody(Operation *op, std::string &reason) {
   for (OpResult result : op->getResults())
     if (!isAbsent(result) && !result.use_empty())
       values[result] = valueOf(body.output(result.getResultNumber()));
+  SmallVector<Operation *> all = body.operations();
+  for (Value input : inputs)
+    if (llvm::is_contained(all, input.getDefiningOp())) {
+      reason = "a table in its body";
+      return false;
+    }
   return true;
 }
 
@@ -487,6 +506,14 @@ void formRegions(Unit &unit, Block &block, const RegionOptions &options) {
 void formRegions(Unit &unit, const RegionOptions &options) {
   if (fusion::whyNoCode().empty())
     formRegions(unit, unit.block, options);
+}
+
+std::unordered_map<Operation *, Prepared> copyPrepared(const Unit &unit) {
+  std::unordered_map<Operation *, Prepared> copy = unit.prepared;
+  for (auto &[op, prepared] : copy)
+    for (size_t i = 0; i < prepared.spec.constants.size(); ++i)
+      prepared.spec.constants[i].dims = prepared.spec.inputs[i].dims;
+  return copy;
 }
 
 Status generateCode(Unit &unit, Plan &plan) {

@@ -49,8 +49,9 @@ Flags::Flags()
       deviceArg("device", cl::value_desc("cpu|cuda[:N]"), cl::init("cpu"), cl::desc("Where to run"), cl::cat(category)),
       profile("profile", cl::value_desc("file.json"), cl::desc("Write a Chrome trace of the kernels"),
               cl::cat(category)),
-      kernels("kernels", cl::value_desc("library|reference"), cl::cat(category),
-              cl::desc("library: generate no code; reference: the plain evaluator only: slow, the oracle")),
+      kernels("kernels", cl::value_desc("generated|library|reference"), cl::cat(category),
+              cl::desc("generated: generate code for small operators too; library: generate none; reference: the plain "
+                       "evaluator only: slow, the oracle")),
       layout("data-layout", cl::desc("What the tensors of --data are"), cl::init(DataLayout::Samples),
              cl::values(clEnumValN(DataLayout::Samples, "samples", "axis 0 indexes samples (default)"),
                         clEnumValN(DataLayout::Batches, "batches", "axis 0 indexes ready batches"),
@@ -127,9 +128,12 @@ bool Flags::readNumbers() {
 }
 
 bool Flags::readChoices() {
-  if (kernels.getNumOccurrences() && kernels != "reference" && kernels != "library")
-    return wrong("--kernels takes 'library' or 'reference'");
-  regions = !kernels.getNumOccurrences() && !findNonFinite; // A region would hide the node that a search is for.
+  if (kernels.getNumOccurrences() && kernels != "reference" && kernels != "library" && kernels != "generated")
+    return wrong("--kernels takes 'generated', 'library' or 'reference'");
+  // A region would hide the node that a search is for.
+  regions = kernels != "reference" && kernels != "library" && !findNonFinite;
+  if (kernels == "generated")
+    regionElems = 0;
   session.referenceOnly = kernels == "reference";
   llvm::StringRef name = device;
   unsigned index = 0;

@@ -20,6 +20,7 @@ public:
   int threads = 0; ///< 0: as many as the machine has.
   bool explain = false;
   bool regions = true; ///< What no library takes is generated.
+  std::optional<int64_t> regionElems; ///< CompileOptions::regionElems, where not the default.
 
 private:
   template <typename T> using Opt = llvm::cl::opt<T>;

@@ -71,10 +71,12 @@ int runModel(const tools::Flags &flags) {
   for (const std::string &warning : (*model)->warnings())
     llvm::errs() << "recast-run: warning: " << warning << "\n";
   auto compile = [&](const std::map<std::string, TensorType> &inputs) {
-    return (*model)->compile({.dims = flags.dims,
-                              .inputs = inputs,
-                              .referenceOnly = flags.session.referenceOnly,
-                              .regions = flags.regions});
+    CompileOptions options{.dims = flags.dims,
+                           .inputs = inputs,
+                           .referenceOnly = flags.session.referenceOnly,
+                           .regions = flags.regions};
+    options.regionElems = flags.regionElems.value_or(options.regionElems);
+    return (*model)->compile(options);
   };
   if (flags.explain && !flags.session.data) {
     auto plan = compile({});
