@@ -4,6 +4,7 @@
 #include "runtime/fusion/CodeGen.h"
 #include "runtime/fusion/Translate.h"
 #include "runtime/kernels/cpu/Generated.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -58,7 +59,7 @@ public:
   /// All operations of the body, in order.
   SmallVector<Operation *> operations() const {
     SmallVector<Operation *> all;
-    for (Operation *at = before ? before->getNextNode() : &op->getBlock()->front(); at != holder;
+    for (Operation *at = before ? before->getNextNode() : &op->getBlock()->front(); at != holder && at != op;
          at = at->getNextNode())
       all.push_back(at);
     return all;
@@ -184,6 +185,12 @@ bool Group::translateOp(Operation *op, std::string &reason) {
 
 bool Group::translateBody(Operation *op, std::string &reason) {
   Expansion body(unit, op);
+  // The body's values are gone when it is, and others may take their addresses.
+  llvm::scope_exit forget([&] {
+    for (Operation *inner : body.operations())
+      for (Value result : inner->getResults())
+        values.erase(result);
+  });
   if (!body.build()) {
     reason = "its body cannot be built";
     return false;

@@ -148,7 +148,7 @@ private:
       double slope, ulps, most; ///< Of the derivative; of the function; of the result.
     };
     static constexpr Form kForms[] = {
-        {"Tanh", 1, 3, 1},    {"Erf", 1.13, 2, 1},   {"Sin", 1, 1, 1},         {"Cos", 1, 1, 1},
+        {"Tanh", 1, 5, 1},    {"Erf", 1.13, 2, 1},   {"Sin", 1, 1, 1},         {"Cos", 1, 1, 1},
         {"Sigmoid", 1, 3, 1}, {"Softsign", 1, 2, 1}, {"HardSigmoid", 1, 2, 1},
     };
     if (below(3)) {
