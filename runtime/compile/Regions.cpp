@@ -20,10 +20,9 @@ constexpr int64_t kGrainElems = 16384;
 
 /// Operators of dialect train that are expanded into their bodies where a region takes the whole body.
 bool isExpanded(Operation *op) {
-  return isa<train::LayerNormGradOp, train::RmsNormGradOp, train::CrossEntropyGradOp, train::NllLossGradOp,
-             train::AdamWOp, train::AdamOp, train::NAdamOp, train::RAdamOp, train::AdagradOp, train::RmsPropOp,
-             train::LionOp, train::SgdOp, train::EmaOp, train::UnscaleOp, train::CheckFiniteOp, train::ScaleLossOp,
-             train::ClipGradValueOp>(op);
+  return isa<train::LayerNormGradOp, train::RmsNormGradOp, train::AdamWOp, train::AdamOp, train::NAdamOp,
+             train::RAdamOp, train::AdagradOp, train::RmsPropOp, train::LionOp, train::SgdOp, train::EmaOp,
+             train::UnscaleOp, train::CheckFiniteOp, train::ScaleLossOp, train::ClipGradValueOp>(op);
 }
 
 /// Operations in place of another one, while it is decided whether a region takes them.
@@ -269,13 +268,15 @@ bool Group::close(std::string &reason) {
 }
 
 bool Group::append(Operation *op, std::string &reason) {
-  size_t numValues = builder.region.values.size(), numInputs = inputs.size();
+  size_t numValues = builder.region.values.size(), numInputs = inputs.size(), numChecks = builder.region.checks.size();
   llvm::DenseMap<Value, int> before = values;
   if (addOp(op, reason))
     return true;
   members.remove(op);
   builder.region.values.resize(numValues);
   builder.region.inputs.resize(numInputs);
+  builder.region.checks.erase(builder.region.checks.begin() + static_cast<int64_t>(numChecks),
+                              builder.region.checks.end());
   inputs.resize(numInputs);
   values = std::move(before);
   if (!members.empty()) {
@@ -319,8 +320,10 @@ int64_t Former::elemsOf(Operation *op) const {
 
 bool Former::isCandidate(Operation *op) const {
   auto prepared = unit.prepared.find(op);
-  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference" ||
-      prepared->second.mayFail)
+  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference")
+    return false;
+  // A generated step checks labels, and nothing else.
+  if (prepared->second.mayFail && !isa<SoftmaxCrossEntropyLossOp, train::CrossEntropyGradOp>(op))
     return false;
   for (const TensorType &type : prepared->second.spec.outputs)
     if (type.dtype == DType::F64)
@@ -400,6 +403,17 @@ Prepared Former::prepare(Operation *op, Group &group) {
   spec.attrs.set("in_place", std::move(pairs));
   spec.attrs.set("workspace", static_cast<int64_t>(group.program.workspaceBytes));
   spec.attrs.set("operators", std::move(operators));
+  std::vector<int64_t> checks;
+  std::vector<std::string> checked;
+  for (const fusion::LabelCheck &check : group.builder.region.checks) {
+    checks.insert(checks.end(), {check.input, check.classes, check.ignores, check.ignoreIndex});
+    checked.push_back(check.node);
+  }
+  if (!checks.empty()) {
+    spec.attrs.set("checks", std::move(checks));
+    spec.attrs.set("checked", std::move(checked));
+    prepared.mayFail = true;
+  }
   prepared.library = kGeneratedLibrary;
   prepared.workspaceBytes = group.program.workspaceBytes;
   unit.regions.push_back({std::move(group.builder.region), std::move(group.program), std::move(name)});

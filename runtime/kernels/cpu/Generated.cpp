@@ -1,5 +1,6 @@
 #include "runtime/kernels/cpu/Generated.h"
 #include "runtime/kernels/Parallel.h"
+#include "runtime/reference/Loops.h"
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,6 +52,14 @@ public:
     std::vector<int64_t> numbers = spec.attrs.getInts("in_place");
     for (size_t i = 0; i + 1 < numbers.size(); i += 2)
       pairs.push_back({static_cast<size_t>(numbers[i]), static_cast<size_t>(numbers[i + 1])});
+    std::vector<int64_t> ofChecks = spec.attrs.getInts("checks");
+    std::vector<std::string> nodes = spec.attrs.getStrings("checked");
+    for (size_t i = 0; i < nodes.size() && 4 * i + 3 < ofChecks.size(); ++i) {
+      const int64_t *check = ofChecks.data() + 4 * i;
+      if (check[0] < 0 || check[0] >= static_cast<int64_t>(spec.inputs.size()))
+        return Status::error("the plan is damaged: '" + spec.name + "' checks an input that it has not");
+      checks.push_back({static_cast<size_t>(check[0]), check[1], check[2] != 0, check[3], nodes[i]});
+    }
     bytes = static_cast<size_t>(spec.attrs.getInt("workspace", 0));
     buffers.resize(spec.inputs.size() + spec.outputs.size());
     return Status::success();
@@ -58,8 +67,11 @@ public:
 
   size_t workspaceBytes() const override { return bytes; }
   std::vector<InPlace> inPlace() const override { return pairs; }
-  bool mayFail() const override { return false; }
+  bool mayFail() const override { return !checks.empty(); }
   Status run(const KernelArgs &args) override {
+    for (const Check &check : checks)
+      if (Status status = check.run(args.inputs[check.input]); !status.ok())
+        return status;
     size_t k = 0;
     for (const TensorRef &input : args.inputs)
       buffers[k++] = input.data;
@@ -76,7 +88,26 @@ private:
     GeneratedCode::Entry entry;
     int64_t ranges, grain;
   };
+  struct Check {
+    size_t input;
+    int64_t classes;
+    bool ignores;
+    int64_t ignoreIndex;
+    std::string node;
+
+    Status run(const TensorRef &labels) const {
+      for (int64_t i = 0; i < labels.elems(); ++i) {
+        int64_t label = reference::loadIndex(labels, i);
+        if ((label < 0 || label >= classes) && !(ignores && label == ignoreIndex))
+          return Status::error("node " + node + ": label " + std::to_string(label) + " at position " +
+                               std::to_string(i) + " is outside [0, " + std::to_string(classes - 1) + "]" +
+                               (ignores ? " and is not ignore_index" : ""));
+      }
+      return Status::success();
+    }
+  };
   std::vector<Phase> phases;
+  std::vector<Check> checks;
   std::vector<InPlace> pairs;
   std::vector<void *> buffers;
   size_t bytes = 0;
