@@ -51,6 +51,7 @@ private:
   }
   std::vector<int> reductionsOf(int pass) const;
   void keepExpensive();
+  void hideLength();
 
   Value number(int64_t value) { return constantOf(b, b.getI64Type(), value); }
   Value add(Value x, Value y) { return arith::AddIOp::create(b, x, y); }
@@ -84,6 +85,7 @@ private:
   const Phase &phase;
   const EmitOptions &options;
   Value workspace, range, row, length;
+  Value hiddenLength; ///< Where the last vector of a row is not whole: the elements of a row, or of all rows.
   std::vector<Value> operands;
   /// One a node: memory for a row of it, where passes after the first one that computes it read it again.
   std::vector<Value> kept;
@@ -118,6 +120,7 @@ void PhaseEmitter::run(func::FuncOp function) {
     operands.push_back(LLVM::LoadOp::create(b, pointer, at, 8));
   }
   keepExpensive();
+  hideLength();
   row = number(0);
   for (size_t i = 0; i < phase.nodes.size(); ++i)
     if (phase.nodes[i].level == Level::Scalar)
@@ -214,6 +217,15 @@ void PhaseEmitter::keepExpensive() {
   }
 }
 
+/// Masks must not be constants: LLVM 22 makes a store of one 32-bit element of a masked store of 16-bit elements that
+/// it narrows itself, where the mask is known to have one element. A volatile read is known to nobody.
+void PhaseEmitter::hideLength() {
+  bool isBlocked = phase.count % phase.inner != 0;
+  Value at = LLVM::AllocaOp::create(b, LLVM::LLVMPointerType::get(b.getContext()), b.getI64Type(), number(1), 8);
+  LLVM::StoreOp::create(b, number(isBlocked ? phase.count : phase.inner), at, 8, /*isVolatile=*/true);
+  hiddenLength = LLVM::LoadOp::create(b, b.getI64Type(), at, 8, /*isVolatile=*/true);
+}
+
 std::vector<int> PhaseEmitter::reductionsOf(int pass) const {
   std::vector<int> found;
   for (size_t i = 0; i < phase.nodes.size(); ++i)
@@ -228,7 +240,9 @@ void PhaseEmitter::emitRow(Value at) {
   std::ranges::fill(rows, Value());
   length = number(phase.inner);
   if (phase.count % phase.inner)
-    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, number(phase.count), mul(row, phase.inner)));
+    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, hiddenLength, mul(row, phase.inner)));
+  else if (phase.inner % options.lanes)
+    length = hiddenLength;
   // Offsets of rows belong before the loops over elements.
   for (const Node &node : phase.nodes)
     rowOffset(node.map);
