@@ -96,27 +96,65 @@ LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
   return compile::chooseKernels(unit, options.referenceOnly);
 }
 
+/// A plan with its kernels, and regions where asked for. `ceilingBytes`, where given, becomes the arena without regions.
+FailureOr<std::unique_ptr<Plan>> planOf(Unit &unit, const CompileOptions &options,
+                                        const compile::RegionOptions *regions, size_t &ceilingBytes) {
+  if (failed(runPhases(unit, options)))
+    return failure();
+  if (options.device == "cuda") {
+    if (failed(compile::chooseCudaKernels(unit)))
+      return failure();
+  } else if (regions) {
+    auto prepared = compile::copyPrepared(unit);
+    auto plain = compile::buildPlan(unit, options.inPlace);
+    if (failed(plain))
+      return failure();
+    ceilingBytes = (*plain)->arenaBytes;
+    unit.prepared = std::move(prepared);
+    compile::formRegions(unit, *regions);
+  }
+  auto plan = compile::buildPlan(unit, options.inPlace);
+  if (succeeded(plan))
+    (*plan)->device = options.device;
+  return plan;
+}
+
 /// `owner` keeps alive what constants may be views of.
 Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::StatePairs &state, const std::string &path,
                                            std::shared_ptr<const void> owner, const CompileOptions &options) {
   Diagnostics diagnostics(*module.getContext());
-  OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
-  Unit unit(*copy, state, std::move(owner));
-  if (failed(runPhases(unit, options)))
-    return diagnostics.status(path);
-  bool isForGpu = options.device == "cuda";
-  if (isForGpu && failed(compile::chooseCudaKernels(unit)))
-    return diagnostics.status(path);
-  if (!isForGpu && options.regions && !options.referenceOnly)
-    compile::formRegions(unit, {.minElems = options.regionElems});
-  auto plan = compile::buildPlan(unit, options.inPlace);
-  if (failed(plan))
-    return diagnostics.status(path);
-  (*plan)->device = options.device;
+  bool hasRegions = options.regions && !options.referenceOnly && options.device == "cpu";
+  // Fusing makes operands live until the region runs. Where that takes more memory than it saves, regions reach less
+  // far, in the end no further than one operator.
+  compile::RegionOptions all{.minElems = options.regionElems}, near = all, single = all;
+  near.reach = 2;
+  single.fuses = false;
+  std::vector<compile::RegionOptions> attempts = {all, near, single};
+  if (!options.fuseRegions || !hasRegions)
+    attempts = {single};
+  OwningOpRef<ModuleOp> bestModule;
+  std::unique_ptr<Unit> bestUnit;
+  std::unique_ptr<Plan> best;
+  for (const compile::RegionOptions &regions : attempts) {
+    OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
+    auto unit = std::make_unique<Unit>(*copy, state, owner);
+    size_t ceilingBytes = 0;
+    auto plan = planOf(*unit, options, hasRegions ? &regions : nullptr, ceilingBytes);
+    if (failed(plan))
+      return diagnostics.status(path);
+    bool fits = (*plan)->arenaBytes <= ceilingBytes;
+    if (!best || (*plan)->arenaBytes < best->arenaBytes) {
+      best = std::move(*plan);
+      bestUnit = std::move(unit); // Before the module that it refers to.
+      bestModule = std::move(copy);
+    }
+    if (fits)
+      break;
+  }
   if (options.generateCode)
-    if (Status status = compile::generateCode(unit, **plan, options.emulates); !status.ok())
+    if (Status status = compile::generateCode(*bestUnit, *best, options.emulates); !status.ok())
       return status;
-  return std::move(*plan);
+  return std::move(best);
 }
 
 } // namespace

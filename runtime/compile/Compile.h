@@ -23,6 +23,8 @@ struct CompileOptions {
   bool generateCode = true;
   /// Operators with fewer elements are not worth code of their own.
   int64_t regionElems = 4096;
+  /// False: every generated step does one operator. Results are the same to the bit.
+  bool fuseRegions = true;
   /// Outputs take over the memory of inputs that nothing reads any more, new state that of the old. Results are the
   /// same either way.
   bool inPlace = true;

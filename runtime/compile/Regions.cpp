@@ -4,6 +4,7 @@
 #include "runtime/fusion/GpuCode.h"
 #include "runtime/fusion/Translate.h"
 #include "runtime/kernels/cpu/Generated.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -19,10 +20,9 @@ constexpr int64_t kGrainElems = 16384;
 
 /// Operators of dialect train that are expanded into their bodies where a region takes the whole body.
 bool isExpanded(Operation *op) {
-  return isa<train::LayerNormGradOp, train::RmsNormGradOp, train::CrossEntropyGradOp, train::NllLossGradOp,
-             train::AdamWOp, train::AdamOp, train::NAdamOp, train::RAdamOp, train::AdagradOp, train::RmsPropOp,
-             train::LionOp, train::SgdOp, train::EmaOp, train::UnscaleOp, train::CheckFiniteOp, train::ScaleLossOp,
-             train::ClipGradValueOp>(op);
+  return isa<train::LayerNormGradOp, train::RmsNormGradOp, train::AdamWOp, train::AdamOp, train::NAdamOp,
+             train::RAdamOp, train::AdagradOp, train::RmsPropOp, train::LionOp, train::SgdOp, train::EmaOp,
+             train::UnscaleOp, train::CheckFiniteOp, train::ScaleLossOp, train::ClipGradValueOp>(op);
 }
 
 /// Operations in place of another one, while it is decided whether a region takes them.
@@ -58,7 +58,7 @@ public:
   /// All operations of the body, in order.
   SmallVector<Operation *> operations() const {
     SmallVector<Operation *> all;
-    for (Operation *at = before ? before->getNextNode() : &op->getBlock()->front(); at != holder;
+    for (Operation *at = before ? before->getNextNode() : &op->getBlock()->front(); at != holder && at != op;
          at = at->getNextNode())
       all.push_back(at);
     return all;
@@ -114,6 +114,17 @@ void Group::forEachUser(Value value, function_ref<void(Operation *)> visit) cons
   }
 }
 
+/// 0, 1, 2, ...
+bool isCounter(const Constant &constant) {
+  if (constant.type.dtype != DType::I64)
+    return false;
+  const int64_t *numbers = static_cast<const int64_t *>(constant.data.bytes);
+  for (int64_t i = 0; i < constant.type.elems(); ++i)
+    if (numbers[i] != i)
+      return false;
+  return true;
+}
+
 int Group::valueOf(Value value) {
   if (auto known = values.find(value); known != values.end())
     return known->second;
@@ -134,6 +145,8 @@ int Group::valueOf(Value value) {
         expr.integer = static_cast<int64_t>(element);
     });
     made = builder.add(std::move(expr));
+  } else if (constant && isCounter(*constant)) {
+    made = builder.counter(type.dims);
   } else if (Value source = sourceOf(unit, value); source != value) {
     made = builder.view(valueOf(source), type.dims);
   } else {
@@ -171,6 +184,12 @@ bool Group::translateOp(Operation *op, std::string &reason) {
 
 bool Group::translateBody(Operation *op, std::string &reason) {
   Expansion body(unit, op);
+  // The body's values are gone when it is, and others may take their addresses.
+  llvm::scope_exit forget([&] {
+    for (Operation *inner : body.operations())
+      for (Value result : inner->getResults())
+        values.erase(result);
+  });
   if (!body.build()) {
     reason = "its body cannot be built";
     return false;
@@ -187,6 +206,12 @@ bool Group::translateBody(Operation *op, std::string &reason) {
   for (OpResult result : op->getResults())
     if (!isAbsent(result) && !result.use_empty())
       values[result] = valueOf(body.output(result.getResultNumber()));
+  SmallVector<Operation *> all = body.operations();
+  for (Value input : inputs)
+    if (llvm::is_contained(all, input.getDefiningOp())) {
+      reason = "a table in its body";
+      return false;
+    }
   return true;
 }
 
@@ -243,13 +268,15 @@ bool Group::close(std::string &reason) {
 }
 
 bool Group::append(Operation *op, std::string &reason) {
-  size_t numValues = builder.region.values.size(), numInputs = inputs.size();
+  size_t numValues = builder.region.values.size(), numInputs = inputs.size(), numChecks = builder.region.checks.size();
   llvm::DenseMap<Value, int> before = values;
   if (addOp(op, reason))
     return true;
   members.remove(op);
   builder.region.values.resize(numValues);
   builder.region.inputs.resize(numInputs);
+  builder.region.checks.erase(builder.region.checks.begin() + static_cast<int64_t>(numChecks),
+                              builder.region.checks.end());
   inputs.resize(numInputs);
   values = std::move(before);
   if (!members.empty()) {
@@ -278,7 +305,7 @@ private:
   llvm::DenseMap<Operation *, int> position;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<Operation *, int> groupOf;
-  llvm::DenseMap<Value, Value> replaced; ///< Values of regions that are in place already.
+  llvm::DenseMap<Value, Value> replaced; ///< Results of operations that are in regions now.
 };
 
 int64_t Former::elemsOf(Operation *op) const {
@@ -293,8 +320,11 @@ int64_t Former::elemsOf(Operation *op) const {
 
 bool Former::isCandidate(Operation *op) const {
   auto prepared = unit.prepared.find(op);
-  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference" ||
-      prepared->second.mayFail)
+  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference")
+    return false;
+  // A generated step checks labels, and nothing else.
+  if (prepared->second.mayFail &&
+      (options.isForGpu || !isa<SoftmaxCrossEntropyLossOp, train::CrossEntropyGradOp>(op)))
     return false;
   for (const TensorType &type : prepared->second.spec.outputs)
     if (type.dtype == DType::F64 && (!options.isForGpu || type.elems() > 1))
@@ -388,6 +418,17 @@ Prepared Former::prepare(Operation *op, Group &group) {
   spec.attrs.set("in_place", std::move(pairs));
   spec.attrs.set("workspace", static_cast<int64_t>(group.program.workspaceBytes));
   spec.attrs.set("operators", std::move(operators));
+  std::vector<int64_t> checks;
+  std::vector<std::string> checked;
+  for (const fusion::LabelCheck &check : group.builder.region.checks) {
+    checks.insert(checks.end(), {check.input, check.classes, check.ignores, check.ignoreIndex});
+    checked.push_back(check.node);
+  }
+  if (!checks.empty()) {
+    spec.attrs.set("checks", std::move(checks));
+    spec.attrs.set("checked", std::move(checked));
+    prepared.mayFail = true;
+  }
   prepared.library = kGeneratedLibrary;
   prepared.workspaceBytes = group.program.workspaceBytes;
   unit.regions.push_back({std::move(group.builder.region), std::move(group.program), std::move(name)});
@@ -404,8 +445,8 @@ void Former::replace(Group &group) {
   state.addAttribute("onnx.op_type", b.getStringAttr("region"));
   state.addAttribute("onnx.domain", b.getStringAttr(kGeneratedLibrary));
   for (Value &input : group.inputs)
-    if (auto known = replaced.find(input); known != replaced.end())
-      input = known->second;
+    if (Value now = replaced.lookup(input))
+      input = now;
   state.addOperands(group.inputs);
   SmallVector<StringRef> names;
   for (Value output : group.outputs) {
@@ -501,6 +542,14 @@ void formRegions(Unit &unit, Block &block, const RegionOptions &options) {
 void formRegions(Unit &unit, const RegionOptions &options) {
   if (options.isForGpu || fusion::whyNoCode().empty())
     formRegions(unit, unit.block, options);
+}
+
+std::unordered_map<Operation *, Prepared> copyPrepared(const Unit &unit) {
+  std::unordered_map<Operation *, Prepared> copy = unit.prepared;
+  for (auto &[op, prepared] : copy)
+    for (size_t i = 0; i < prepared.spec.constants.size(); ++i)
+      prepared.spec.constants[i].dims = prepared.spec.inputs[i].dims;
+  return copy;
 }
 
 Status generateCode(Unit &unit, Plan &plan, bool emulates) {

@@ -133,6 +133,8 @@ mlir::LogicalResult chooseCudaKernels(Unit &unit);
 /// Puts operations that no library takes, only the reference evaluator, into generated steps. Whether one is generated
 /// depends on it alone, not on its neighbours: so is what it computes, to the bit.
 void formRegions(Unit &unit, const RegionOptions &options);
+/// What is prepared, so that a plan can be built twice.
+std::unordered_map<mlir::Operation *, Prepared> copyPrepared(const Unit &unit);
 /// Adds the code of the regions to the plan.
 Status generateCode(Unit &unit, Plan &plan, bool emulates);
 

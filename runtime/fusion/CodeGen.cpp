@@ -16,8 +16,8 @@ namespace recast::fusion {
 
 namespace {
 
-/// Part of every name: a change of what is generated must change it.
-constexpr std::string_view kGenerator = "recast-regions-1 llvm-" LLVM_VERSION_STRING;
+/// Part of every name: changes with what is generated. RECAST_GENERATOR is a hash of this folder's sources.
+constexpr std::string_view kGenerator = RECAST_GENERATOR " llvm-" LLVM_VERSION_STRING;
 
 /// Code is for one of two levels of the x86-64 ABI, and not for the very processor: so it gives the same numbers on all
 /// that have the level, and the loader can check it.

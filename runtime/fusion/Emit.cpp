@@ -50,6 +50,8 @@ private:
     return levelOf(node) == Level::Scalar ? scalars[static_cast<size_t>(node)] : rows[static_cast<size_t>(node)];
   }
   std::vector<int> reductionsOf(int pass) const;
+  void keepExpensive();
+  void hideLength();
 
   Value number(int64_t value) { return constantOf(b, b.getI64Type(), value); }
   Value add(Value x, Value y) { return arith::AddIOp::create(b, x, y); }
@@ -83,7 +85,12 @@ private:
   const Phase &phase;
   const EmitOptions &options;
   Value workspace, range, row, length;
+  Value hiddenLength; ///< Where the last vector of a row is not whole: the elements of a row, or of all rows.
   std::vector<Value> operands;
+  /// One a node: memory for a row of it, where passes after the first one that computes it read it again.
+  std::vector<Value> kept;
+  std::vector<bool> isComputed;          ///< One a node: its row is in that memory since an earlier pass.
+  std::vector<bool> computedNow;         ///< Since this pass.
   std::vector<Value> scalars, rows;      ///< Nodes that are known, one a node.
   std::map<const void *, Value> offsets; ///< Of maps, in this row.
 };
@@ -112,6 +119,8 @@ void PhaseEmitter::run(func::FuncOp function) {
     Value at = LLVM::GEPOp::create(b, pointer, pointer, buffers, ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(k)});
     operands.push_back(LLVM::LoadOp::create(b, pointer, at, 8));
   }
+  keepExpensive();
+  hideLength();
   row = number(0);
   for (size_t i = 0; i < phase.nodes.size(); ++i)
     if (phase.nodes[i].level == Level::Scalar)
@@ -153,6 +162,70 @@ void PhaseEmitter::run(func::FuncOp function) {
   func::ReturnOp::create(b);
 }
 
+bool isExpensive(const Node &node) {
+  if (node.kind != Node::Compute || node.type == DType::Bool)
+    return false;
+  switch (node.op) {
+  case Op::Exp:
+  case Op::Log:
+  case Op::Tanh:
+  case Op::Erf:
+  case Op::Sin:
+  case Op::Cos:
+  case Op::Expm1:
+  case Op::Log1p:
+    return true;
+  default:
+    return false;
+  }
+}
+
+/// What is expensive and read in several passes over the row is kept from the first to the others: on the stack, where
+/// the row is short enough.
+void PhaseEmitter::keepExpensive() {
+  constexpr int64_t kMostBytes = 1 << 18;
+  kept.assign(phase.nodes.size(), Value());
+  isComputed.assign(phase.nodes.size(), false);
+  std::vector<int> passesOf(phase.nodes.size());
+  for (int pass = 0; pass < phase.passes; ++pass) {
+    std::vector<bool> isRead(phase.nodes.size());
+    for (int reduction : reductionsOf(pass))
+      isRead[static_cast<size_t>(phase.nodes[static_cast<size_t>(reduction)].args[0])] = true;
+    if (pass + 1 == phase.passes) {
+      for (const Store &store : phase.stores)
+        isRead[static_cast<size_t>(store.node)] = isRead[static_cast<size_t>(store.node)] || variesInRow(store.map);
+      for (const Accumulation &accumulation : phase.accumulations)
+        isRead[static_cast<size_t>(accumulation.node)] = true;
+    }
+    for (size_t i = phase.nodes.size(); i-- > 0;) {
+      const Node &node = phase.nodes[i];
+      if (!isRead[i] || node.level != Level::Element)
+        continue;
+      ++passesOf[i];
+      for (int arg : node.args)
+        isRead[static_cast<size_t>(arg)] = true;
+    }
+  }
+  int64_t elems = (phase.inner + options.lanes - 1) / options.lanes * options.lanes, bytes = 0;
+  for (size_t i = 0; i < phase.nodes.size(); ++i) {
+    int64_t own = elems * static_cast<int64_t>(byteSize(phase.nodes[i].type) == 2 ? 4 : byteSize(phase.nodes[i].type));
+    if (passesOf[i] < 2 || !isExpensive(phase.nodes[i]) || bytes + own > kMostBytes)
+      continue;
+    bytes += own;
+    kept[i] = LLVM::AllocaOp::create(b, LLVM::LLVMPointerType::get(b.getContext()),
+                                     computeType(b.getContext(), phase.nodes[i].type), number(elems), 64);
+  }
+}
+
+/// Masks must not be constants: LLVM 22 makes a store of one 32-bit element of a masked store of 16-bit elements that
+/// it narrows itself, where the mask is known to have one element. A volatile read is known to nobody.
+void PhaseEmitter::hideLength() {
+  bool isBlocked = phase.count % phase.inner != 0;
+  Value at = LLVM::AllocaOp::create(b, LLVM::LLVMPointerType::get(b.getContext()), b.getI64Type(), number(1), 8);
+  LLVM::StoreOp::create(b, number(isBlocked ? phase.count : phase.inner), at, 8, /*isVolatile=*/true);
+  hiddenLength = LLVM::LoadOp::create(b, b.getI64Type(), at, 8, /*isVolatile=*/true);
+}
+
 std::vector<int> PhaseEmitter::reductionsOf(int pass) const {
   std::vector<int> found;
   for (size_t i = 0; i < phase.nodes.size(); ++i)
@@ -167,7 +240,9 @@ void PhaseEmitter::emitRow(Value at) {
   std::ranges::fill(rows, Value());
   length = number(phase.inner);
   if (phase.count % phase.inner)
-    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, number(phase.count), mul(row, phase.inner)));
+    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, hiddenLength, mul(row, phase.inner)));
+  else if (phase.inner % options.lanes)
+    length = hiddenLength;
   // Offsets of rows belong before the loops over elements.
   for (const Node &node : phase.nodes)
     rowOffset(node.map);
@@ -177,7 +252,10 @@ void PhaseEmitter::emitRow(Value at) {
     rowOffset(accumulation.kept);
   emitRowNodes(0);
   for (int pass = 0; pass < phase.passes; ++pass) {
+    computedNow.assign(phase.nodes.size(), false);
     emitPass(pass);
+    for (size_t i = 0; i < phase.nodes.size(); ++i)
+      isComputed[i] = isComputed[i] || computedNow[i];
     emitRowNodes(pass + 1);
   }
   for (const Store &store : phase.stores)
@@ -309,8 +387,19 @@ Value PhaseEmitter::elementValue(int index, Span &span) {
     return known;
   if (levelOf(index) != Level::Element)
     return known = splat(knownOnce(index), span.lanes);
-  Value made = computeNode(phase.nodes[static_cast<size_t>(index)], &span);
-  return span.known[static_cast<size_t>(index)] = made;
+  auto i = static_cast<size_t>(index);
+  Value memory = kept[i];
+  Type element = computeType(b.getContext(), phase.nodes[i].type);
+  if (memory)
+    memory = LLVM::GEPOp::create(b, memory.getType(), element, memory, ArrayRef<LLVM::GEPArg>{span.first});
+  if (memory && isComputed[i])
+    return span.known[i] = LLVM::LoadOp::create(b, VectorType::get({span.lanes}, element), memory, 4);
+  Value made = computeNode(phase.nodes[i], &span);
+  if (memory) { // It has room for a whole last vector.
+    LLVM::StoreOp::create(b, made, memory, 4);
+    computedNow[i] = true;
+  }
+  return span.known[i] = made;
 }
 
 /// A node as a vector in a span, else as a scalar.

@@ -15,7 +15,7 @@ namespace recast::fusion {
 namespace {
 
 /// Part of every name: a change of what is generated must change it.
-constexpr std::string_view kGenerator = "recast-gpu-1 ";
+constexpr std::string_view kGenerator = "gpu " RECAST_GENERATOR " ";
 constexpr unsigned kSharedSpace = 3;
 
 /// Gives a declared function a body of one expression; nothing where it is not called.

@@ -1,6 +1,6 @@
-// Sources: reductions by multiples of ln 2 and pi / 2 after Cody and Waite; minimax polynomials for exp, log, tanh and
-// erf in f32 as published by N. Juffa (they are checked over all arguments that matter by the tests); Taylor series
-// where f64 leaves room.
+// Sources: reductions by multiples of ln 2 and pi / 2 after Cody and Waite; minimax polynomials for exp, log and
+// erf in f32 as published by N. Juffa, the rational one for tanh of Eigen (they are checked over all arguments that
+// matter by the tests); Taylor series where f64 leaves room.
 #include "runtime/fusion/MathFunctions.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -185,12 +185,18 @@ Value emitLog(ImplicitLocOpBuilder &b, Value x) {
 
 Value emitTanh(ImplicitLocOpBuilder &b, Value x) {
   Formula f(b, x);
-  Value size = f.abs(x), square = f.mul(x, x);
-  Value p = f.polynomial(square, {1.57394409e-2, -5.23025580e-2, 1.33152977e-1, -3.33327681e-1, 0});
-  Value small = f.fma(p, x, x);
-  Value grown = f.add(emitExp(b, f.add(size, size)), f.like(x, 1));
-  Value large = f.copySign(f.fma(f.div(f.like(x, 1), grown), -2.0, f.like(x, 1)), x);
-  return f.select(f.less(size, 0.6), small, large);
+  // Beyond this the result is 1 in f32. Comparisons with NaN are false, so that it stays.
+  constexpr double kBound = 7.99881172180175781;
+  Value bounded = f.select(f.greater(x, kBound), f.like(x, kBound), x);
+  bounded = f.select(f.less(bounded, -kBound), f.like(x, -kBound), bounded);
+  Value square = f.mul(bounded, bounded);
+  Value numerator =
+      f.mul(bounded, f.polynomial(square, {-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11,
+                                           5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04,
+                                           4.89352455891786e-03}));
+  Value denominator =
+      f.polynomial(square, {1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03});
+  return f.select(f.less(f.abs(x), 0.0004), x, f.div(numerator, denominator));
 }
 
 Value emitErf(ImplicitLocOpBuilder &b, Value x) {

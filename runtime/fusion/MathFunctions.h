@@ -8,9 +8,9 @@ namespace recast::fusion {
 /// Error bounds in units in the last place of the exact result, over all finite arguments whose result is a normal
 /// number. Infinities, NaN and signed zeros give what C's functions give.
 struct MathError {
-  static constexpr double kExp = 1, kLog = 1, kTanh = 2, kErf = 1.5, kExpm1 = 1, kLog1p = 1;
+  static constexpr double kExp = 0.85, kLog = 0.85, kTanh = 5, kErf = 1, kExpm1 = 0.51, kLog1p = 0.51;
   /// Up to |x| = kTrigonometricRange; NaN beyond it is never returned, but the error grows with |x|.
-  static constexpr double kSin = 1, kCos = 1;
+  static constexpr double kSin = 0.51, kCos = 0.51;
   static constexpr double kTrigonometricRange = 0x1p30;
 };
 

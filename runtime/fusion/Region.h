@@ -69,8 +69,19 @@ struct Expr {
   int64_t elems() const { return elementCount(dims); }
 };
 
+/// Integers of an input that must lie in [0, classes), or be `ignoreIndex` where `ignores`: else the step fails, in the
+/// name of a node.
+struct LabelCheck {
+  int input;
+  int64_t classes;
+  bool ignores;
+  int64_t ignoreIndex;
+  std::string node; ///< "'loss' (SoftmaxCrossEntropyLoss)"
+};
+
 struct Region {
   std::vector<TensorType> inputs;
+  std::vector<LabelCheck> checks = {};
   std::vector<Expr> values; ///< In an order in which they can be computed.
   std::vector<int> outputs; ///< Values; each is written whole, in its own type.
 };

@@ -71,22 +71,32 @@ private:
 };
 
 void Scheduler::findStages() {
+  std::vector<bool> isOfRow; // Needs a reduction of a row of its space.
   for (const Expr &value : region.values) {
     int stage = 0;
     int64_t space = value.elems();
-    for (int arg : value.args) {
-      stage = std::max(stage, stages[static_cast<size_t>(arg)]);
+    bool ofRow = false;
+    for (int arg : value.args)
       space = std::max(space, spaces[static_cast<size_t>(arg)]);
+    for (int arg : value.args) {
+      auto a = static_cast<size_t>(arg);
+      // What rows of another length give is written down in a loop of its own.
+      bool isElsewhere = isOfRow[a] && spaces[a] != space;
+      stage = std::max(stage, stages[a] + (isElsewhere ? 1 : 0));
+      ofRow |= isOfRow[a] && !isElsewhere;
     }
-    if (value.op == Op::Expand || value.op == Op::View)
-      space = std::max(value.elems(), space);
-    if (isReduction(value.op) && formOf(at(value.args[0]).dims, value.axes).kind == ReductionForm::Across) {
+    if (isReduction(value.op)) {
+      auto x = static_cast<size_t>(value.args[0]);
+      bool isRow = formOf(at(value.args[0]).dims, value.axes).kind == ReductionForm::Row;
       // What a row gives is written down before it is reduced in its turn.
-      stage += spaces[static_cast<size_t>(value.args[0])] == at(value.args[0]).elems() ? 1 : 2;
-      space = value.elems();
+      bool isDirect = spaces[x] == at(value.args[0]).elems();
+      stage = stages[x] + (isDirect ? 0 : 1) + (isRow ? 0 : 1);
+      space = isRow ? at(value.args[0]).elems() : value.elems();
+      ofRow = isRow;
     }
     stages.push_back(stage);
     spaces.push_back(space);
+    isOfRow.push_back(ofRow);
   }
 }
 
@@ -140,6 +150,8 @@ int Scheduler::reduction(int value, const Map &map, SpaceKey key, Draft &draft) 
     if (draft.row && draft.row != form.row)
       return fail("rows of different lengths"), -1;
     draft.row = form.row;
+    if (spaces[static_cast<size_t>(x)] != count)
+      slotFor(x, false);
     int arg = evaluate(x, identity(count), key, draft);
     if (arg < 0)
       return -1;

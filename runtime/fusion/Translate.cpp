@@ -371,6 +371,89 @@ template <bool isCentered> bool layerNorm(T &t) {
   return true;
 }
 
+// Losses. ------------------------------------------------------------------------------------------------------------
+
+/// What the loss and its gradient share. Scores are [N, C] with nothing behind; a class has no weight.
+struct LossTerms {
+  int shifted;       ///< Scores less their row's maximum, f32.
+  int powers, total; ///< e^shifted; its sum over the row, f64.
+  int isLabel;       ///< [N, C]
+  int isKept;        ///< [N, 1]; -1: all are.
+  int count;         ///< Of labels that count, f64.
+};
+
+bool lossTerms(T &t, size_t first, LossTerms &terms) {
+  RegionBuilder &b = t.b;
+  const std::vector<int64_t> &dims = t.spec.inputs[first].dims;
+  int64_t elems = elementCount(dims), classes = dims.size() < 2 ? 0 : dims[1];
+  if (classes < 2 || dims[0] * classes != elems || t.spec.inputs[first + 1].elems() != dims[0])
+    return t.refuse("scores that are no rows");
+  if (t.has(first + 2))
+    return t.refuse("weights of classes");
+  int labels = t.in[first + 1];
+  while (b.at(labels).op == Op::View)
+    labels = b.at(labels).args[0];
+  if (b.at(labels).op != Op::Input)
+    return t.refuse("labels that the region computes");
+  bool ignores = t.spec.attrs.has("ignore_index");
+  int64_t ignoreIndex = t.spec.attrs.getInt("ignore_index", 0);
+  b.region.checks.push_back(
+      {b.at(labels).index, classes, ignores, ignoreIndex, "'" + t.spec.name + "' (" + t.spec.op + ")"});
+  labels = b.cast(b.view(labels, {dims[0], 1}), DType::I64);
+  int x = b.widened(b.view(t.in[first], {dims[0], classes}));
+  terms.shifted = b.minus(x, b.reduce(Op::ReduceMax, x, {1}));
+  terms.powers = t.exp(terms.shifted);
+  terms.total = b.reduce(Op::ReduceSum, terms.powers, {1});
+  terms.isLabel = b.compare(Op::Equal, labels, b.counter({1, classes}));
+  terms.isKept = ignores ? b.logicalNot(b.compare(Op::Equal, labels, b.constantInt(DType::I64, ignoreIndex))) : -1;
+  terms.count = ignores ? b.reduce(Op::ReduceSum, b.cast(terms.isKept, DType::F64), {0, 1})
+                        : b.constant(DType::F64, static_cast<double>(dims[0]));
+  return true;
+}
+
+/// A number of f64 in the type of an output.
+int roundedTo(T &t, int x, DType type) { return type == DType::F64 ? x : t.b.cast(t.b.cast(x, DType::F32), type); }
+
+bool crossEntropy(T &t) {
+  RegionBuilder &b = t.b;
+  LossTerms terms;
+  if (!lossTerms(t, 0, terms))
+    return false;
+  int logTotal = b.unary(Op::Log, terms.total);
+  int picked = b.reduce(Op::ReduceSum, b.select(terms.isLabel, terms.shifted, t.number(terms.shifted, 0)), {1});
+  int loss = b.minus(logTotal, picked);
+  if (terms.isKept >= 0)
+    loss = b.select(terms.isKept, loss, t.number(loss, 0));
+  std::string_view reduction = t.spec.attrs.stringView("reduction", "mean");
+  if (reduction != "none")
+    loss = b.reduce(Op::ReduceSum, loss, {0, 1});
+  if (reduction == "mean")
+    loss = b.over(loss, terms.count);
+  t.give(b.view(roundedTo(t, loss, t.outType()), t.spec.outputs[0].dims));
+  if (t.spec.outputs.size() > 1 && t.spec.outputs[1].present())
+    t.give(b.view(b.cast(b.minus(terms.shifted, b.cast(logTotal, DType::F32)), t.outType(1)), t.spec.outputs[1].dims));
+  return true;
+}
+
+// (softmax(scores) - onehot(label)) * factor; 0 where the label is ignored.
+bool crossEntropyGrad(T &t) {
+  RegionBuilder &b = t.b;
+  LossTerms terms;
+  if (!lossTerms(t, 1, terms))
+    return false;
+  std::string_view reduction = t.spec.attrs.stringView("reduction", "mean");
+  int factor = b.cast(t.in[0], DType::F64);
+  factor = b.view(factor, reduction == "none" ? std::vector<int64_t>{b.at(factor).elems(), 1} : std::vector<int64_t>());
+  if (reduction == "mean")
+    factor = b.over(factor, terms.count);
+  int dx = b.times(terms.powers, b.cast(b.over(factor, terms.total), DType::F32));
+  int narrow = b.cast(factor, DType::F32);
+  dx = b.minus(dx, b.select(terms.isLabel, narrow, t.number(narrow, 0)));
+  if (terms.isKept >= 0)
+    dx = b.select(terms.isKept, dx, t.number(dx, 0));
+  return t.give(b.view(b.cast(dx, t.outType()), t.spec.outputs[0].dims));
+}
+
 // Random masks: docs/random.md. ---------------------------------------------------------------------------------------
 
 bool dropoutMask(T &t) {
@@ -478,6 +561,8 @@ constexpr Row kRows[] = {
     {"", "LogSoftmax", softmax<true>},
     {"", "LayerNormalization", layerNorm<true>},
     {"", "RMSNormalization", layerNorm<false>},
+    {"", "SoftmaxCrossEntropyLoss", crossEntropy},
+    {"recast", "cross_entropy_grad", crossEntropyGrad},
     {"recast", "softmax_grad", softmaxGrad<false>},
     {"recast", "log_softmax_grad", softmaxGrad<true>},
     {"recast", "reduce_to", reduceTo},

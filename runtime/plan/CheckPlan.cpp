@@ -149,56 +149,6 @@ Status Checker::checkEnds() const {
   return Status::success();
 }
 
-/// Letters and digits only: the system writes "avx512_bf16" where LLVM has "avx512bf16".
-std::string plain(std::string_view name) {
-  std::string text;
-  for (char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-/// The system's names for what LLVM calls otherwise.
-constexpr std::array<std::array<std::string_view, 2>, 12> kAliases = {{{"sse3", "pni"},
-                                                                       {"lzcnt", "abm"},
-                                                                       {"bmi", "bmi1"},
-                                                                       {"sahf", "lahflm"},
-                                                                       {"64bit", "lm"},
-                                                                       {"x87", "fpu"},
-                                                                       {"crc32", "sse42"},
-                                                                       {"sha", "shani"},
-                                                                       {"prfchw", "3dnowprefetch"},
-                                                                       {"evex512", "avx512f"},
-                                                                       {"pclmul", "pclmulqdq"},
-                                                                       {"rdrnd", "rdrand"}}};
-
-/// What the first processor can do and the system lets programs use, in plain names.
-std::set<std::string> cpuFeatures() {
-  std::set<std::string> features;
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("flags") && !line.starts_with("Features"))
-      continue;
-    size_t colon = line.find(':');
-    for (size_t begin = colon == std::string::npos ? line.size() : colon + 1, end; begin < line.size();
-         begin = end + 1) {
-      end = std::min(line.find(' ', begin), line.size());
-      features.insert(plain(std::string_view(line).substr(begin, end - begin)));
-    }
-    break;
-  }
-  return features;
-}
-
-constexpr std::string_view kArchitecture =
-#if defined(__x86_64__)
-    "x86_64";
-#elif defined(__aarch64__)
-    "aarch64";
-#else
-    "unknown";
-#endif
-
 } // namespace
 
 Status checkType(const Buffer &buffer) {
@@ -213,25 +163,16 @@ Status checkType(const Buffer &buffer) {
 Status checkPlan(const Plan &plan) { return Checker(plan, nullptr).check(); }
 
 Status checkTarget(std::string_view target) {
-  size_t space = std::min(target.find(' '), target.size());
-  if (target.substr(0, space) != kArchitecture)
-    return Status::error("its code is for '" + std::string(target.substr(0, space)) + "', and this machine is '" +
-                         std::string(kArchitecture) + "': compile the model here");
-  std::set<std::string> present = cpuFeatures();
-  std::string_view rest = target.substr(std::min(space + 1, target.size()));
-  while (!rest.empty()) {
-    size_t comma = std::min(rest.find(','), rest.size());
-    std::string_view feature = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-    if (!feature.starts_with('+'))
-      continue;
-    std::string name = plain(feature);
-    auto alias = std::ranges::find(kAliases, std::string_view(name), [](const auto &pair) { return pair[0]; });
-    if (!present.contains(name) && (alias == kAliases.end() || !present.contains(std::string((*alias)[1]))))
-      return Status::error("its code needs the CPU feature '" + std::string(feature.substr(1)) +
-                           "', which this machine lacks: compile the model here");
-  }
-  return Status::success();
+  bool isKnown = target == "x86-64-v3" || target == "x86-64-v4", fits = false;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  fits = target == "x86-64-v4" ? __builtin_cpu_supports("x86-64-v4") != 0
+                               : target == "x86-64-v3" && __builtin_cpu_supports("x86-64-v3") != 0;
+#endif
+  if (fits)
+    return Status::success();
+  return Status::error("its code is for " + std::string(isKnown ? "processors of the level " : "") + "'" +
+                       std::string(target) + "', which this machine is not: compile the model here");
 }
 
 } // namespace recast

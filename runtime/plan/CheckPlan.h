@@ -11,8 +11,8 @@ Status checkPlan(const Plan &plan);
 /// The part of it that other checks of a buffer rest on: an element type that is one, and sizes that memory can hold.
 Status checkType(const Buffer &buffer);
 
-/// An error where this machine lacks what machine code was generated for: an architecture and LLVM's names of CPU
-/// features, "x86_64 +avx512f,+avx512bw".
+/// An error where this machine lacks what machine code was generated for: a level of the x86-64 ABI,
+/// "x86-64-v3" (AVX2, FMA, F16C) or "x86-64-v4" (AVX512).
 Status checkTarget(std::string_view target);
 
 } // namespace recast

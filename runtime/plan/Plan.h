@@ -63,7 +63,7 @@ struct Data {
 /// Machine code of generated steps, which name their entry points.
 struct CodeObject {
   enum Kind : uint8_t { SharedObject, Ptx, Cubin } kind = SharedObject;
-  std::string target; ///< "x86_64 +avx512f,+avx512bw", "sm_90"
+  std::string target; ///< A level of the x86-64 ABI, "x86-64-v4"; "sm_80"; "emulated" for the checking device.
   std::string bytes;
 };
 

@@ -58,7 +58,7 @@ public:
     if (Status status = checkPlan(*plan); !status.ok())
       return damaged(status.message());
     for (const CodeObject &code : plan->code)
-      if (code.kind == CodeObject::SharedObject)
+      if (code.kind == CodeObject::SharedObject && plan->device == "cpu")
         if (Status status = checkTarget(code.target); !status.ok())
           return Status::error("'" + path + "': " + status.message());
     return plan;

@@ -116,7 +116,7 @@ void printArena(const llvm::json::Object &facts, llvm::raw_ostream &out) {
 } // namespace
 
 FailureOr<llvm::json::Object> explainMemory(ModuleOp module) {
-  auto plan = compileModule(module, {});
+  auto plan = compileModule(module, {.regions = true, .generateCode = false});
   if (!plan) {
     module.emitError() << plan.message();
     return failure();

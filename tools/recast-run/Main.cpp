@@ -63,7 +63,7 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
   tools::MakeExecutor makeExecutor;
   if (options.emulates)
     makeExecutor = [](const Plan &plan) {
-      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 1});
+      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
     };
   return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
 }
@@ -75,16 +75,17 @@ int main(int argc, char **argv) {
   std::vector<std::string> dimTexts;
   std::string kernels;
   flags.app.add_option("--dim", dimTexts, "Bind a symbolic dimension (repeatable)")->type_name("NAME=N")->expected(1);
-  flags.app.add_option("--kernels", kernels, "library: generate no code; reference: the plain evaluator only: slow, the oracle")
-      ->type_name("library|reference");
+  flags.app.add_option("--kernels", kernels, "generated: generate code for small operators too; library: generate none; reference: the plain evaluator "
+                 "only: slow, the oracle")
+      ->type_name("generated|library|reference");
   if (auto code = flags.parse(argc, argv))
     return *code;
   Dims dims;
   std::string wrong;
   if (!readDims(dimTexts, dims, wrong))
     return flags.wrong("--dim=" + wrong + " is not of the form --dim=NAME=N");
-  if (!kernels.empty() && kernels != "reference" && kernels != "library")
-    return flags.wrong("--kernels takes 'library' or 'reference'");
+  if (!kernels.empty() && kernels != "reference" && kernels != "library" && kernels != "generated")
+    return flags.wrong("--kernels takes 'generated', 'library' or 'reference'");
   flags.session.referenceOnly = kernels == "reference";
 
   if (isPlan(flags.model)) {
@@ -98,6 +99,8 @@ int main(int argc, char **argv) {
     options.emulates = true;
   }
   // A region would hide the node that a search is for.
-  options.regions = kernels.empty() && !flags.session.findNonFinite;
+  options.regions = kernels != "reference" && kernels != "library" && !flags.session.findNonFinite;
+  if (kernels == "generated")
+    options.regionElems = 0;
   return tools::withRanks(flags, [&](Communicator *ranks) { return runModel(flags, options, ranks); });
 }

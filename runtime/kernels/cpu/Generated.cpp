@@ -1,5 +1,7 @@
 #include "runtime/kernels/cpu/Generated.h"
 #include "runtime/kernels/Parallel.h"
+#include "runtime/plan/CheckPlan.h"
+#include "runtime/reference/Loops.h"
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,16 +10,9 @@ namespace recast {
 
 namespace {
 
-/// True where this processor has what the target's name asks for.
-bool isForThisProcessor(const std::string &target) {
-  __builtin_cpu_init();
-  if (target == "x86-64-v4")
-    return __builtin_cpu_supports("x86-64-v4");
-  return target == "x86-64-v3" && __builtin_cpu_supports("x86-64-v3");
-}
-
-Result<void *> open(const CodeObject &object) {
-  int file = memfd_create("recast-generated", MFD_CLOEXEC);
+/// The descriptor stays open while the object is: the loader knows objects by their path, which has its number.
+Result<void *> open(const CodeObject &object, int &file) {
+  file = memfd_create("recast-generated", MFD_CLOEXEC);
   if (file < 0)
     return Status::error("generated code cannot be loaded: there is no memory for a file");
   size_t done = 0;
@@ -29,9 +24,9 @@ Result<void *> open(const CodeObject &object) {
   }
   std::string path = "/proc/self/fd/" + std::to_string(file);
   void *handle = done == object.bytes.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  close(file);
   if (handle)
     return handle;
+  close(file);
   const char *reason = dlerror();
   return Status::error("the plan's generated code cannot be loaded" + (reason ? ": " + std::string(reason) : ""));
 }
@@ -50,6 +45,14 @@ public:
     std::vector<int64_t> numbers = spec.attrs.getInts("in_place");
     for (size_t i = 0; i + 1 < numbers.size(); i += 2)
       pairs.push_back({static_cast<size_t>(numbers[i]), static_cast<size_t>(numbers[i + 1])});
+    std::vector<int64_t> ofChecks = spec.attrs.getInts("checks");
+    std::vector<std::string> nodes = spec.attrs.getStrings("checked");
+    for (size_t i = 0; i < nodes.size() && 4 * i + 3 < ofChecks.size(); ++i) {
+      const int64_t *check = ofChecks.data() + 4 * i;
+      if (check[0] < 0 || check[0] >= static_cast<int64_t>(spec.inputs.size()))
+        return Status::error("the plan is damaged: '" + spec.name + "' checks an input that it has not");
+      checks.push_back({static_cast<size_t>(check[0]), check[1], check[2] != 0, check[3], nodes[i]});
+    }
     bytes = static_cast<size_t>(spec.attrs.getInt("workspace", 0));
     buffers.resize(spec.inputs.size() + spec.outputs.size());
     return Status::success();
@@ -57,8 +60,11 @@ public:
 
   size_t workspaceBytes() const override { return bytes; }
   std::vector<InPlace> inPlace() const override { return pairs; }
-  bool mayFail() const override { return false; }
+  bool mayFail() const override { return !checks.empty(); }
   Status run(const KernelArgs &args) override {
+    for (const Check &check : checks)
+      if (Status status = check.run(args.inputs[check.input]); !status.ok())
+        return status;
     size_t k = 0;
     for (const TensorRef &input : args.inputs)
       buffers[k++] = input.data;
@@ -75,7 +81,26 @@ private:
     GeneratedCode::Entry entry;
     int64_t ranges, grain;
   };
+  struct Check {
+    size_t input;
+    int64_t classes;
+    bool ignores;
+    int64_t ignoreIndex;
+    std::string node;
+
+    Status run(const TensorRef &labels) const {
+      for (int64_t i = 0; i < labels.elems(); ++i) {
+        int64_t label = reference::loadIndex(labels, i);
+        if ((label < 0 || label >= classes) && !(ignores && label == ignoreIndex))
+          return Status::error("node " + node + ": label " + std::to_string(label) + " at position " +
+                               std::to_string(i) + " is outside [0, " + std::to_string(classes - 1) + "]" +
+                               (ignores ? " and is not ignore_index" : ""));
+      }
+      return Status::success();
+    }
+  };
   std::vector<Phase> phases;
+  std::vector<Check> checks;
   std::vector<InPlace> pairs;
   std::vector<void *> buffers;
   size_t bytes = 0;
@@ -86,18 +111,21 @@ private:
 GeneratedCode::~GeneratedCode() {
   for (void *handle : handles)
     dlclose(handle);
+  for (int file : files)
+    close(file);
 }
 
 Status GeneratedCode::load(std::span<const CodeObject> objects) {
   for (const CodeObject &object : objects) {
     if (object.kind != CodeObject::SharedObject)
       continue;
-    if (!isForThisProcessor(object.target))
-      return Status::error("the plan's generated code is for " + object.target +
-                           " processors, which this one is not: compile the model here");
-    Result<void *> handle = open(object);
+    if (Status status = checkTarget(object.target); !status.ok())
+      return Status::error("the plan cannot run: " + status.message());
+    int file = -1;
+    Result<void *> handle = open(object, file);
     if (!handle)
       return handle.status();
+    files.push_back(file);
     handles.push_back(*handle);
   }
   return Status::success();

@@ -22,6 +22,7 @@ public:
 
 private:
   std::vector<void *> handles;
+  std::vector<int> files;
 };
 
 /// A step of the library "generated". Its attributes:
@@ -31,6 +32,9 @@ private:
 ///   grains     for each, the least number of ranges that is worth a thread
 ///   in_place   pairs: an output, and an input that it may lie in
 ///   workspace  bytes
+///   checks     four numbers a check of an input: its number, a count of classes, whether there is a number to ignore,
+///              and which; integers that are neither a class nor ignored are an error
+///   checked    for each check, the node that asks for it
 ///   operators  what the step does, for people
 Result<std::unique_ptr<Kernel>> createGenerated(const StepSpec &spec, const GeneratedCode &code);
 

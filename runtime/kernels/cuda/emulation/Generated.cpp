@@ -10,14 +10,17 @@ Result<std::unique_ptr<GeneratedKernels>> GeneratedKernels::open(const std::stri
   bool isWritten = file >= 0 && write(file, object.data(), object.size()) == static_cast<ssize_t>(object.size());
   void *handle = isWritten ? dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   const char *reason = handle ? nullptr : dlerror();
-  if (file >= 0)
+  if (!handle && file >= 0)
     close(file);
   if (!handle)
     return Status::error("emulated kernels cannot be opened" + (reason ? ": " + std::string(reason) : ""));
-  return std::unique_ptr<GeneratedKernels>(new GeneratedKernels(handle));
+  return std::unique_ptr<GeneratedKernels>(new GeneratedKernels(handle, file));
 }
 
-GeneratedKernels::~GeneratedKernels() { dlclose(handle); }
+GeneratedKernels::~GeneratedKernels() {
+  dlclose(handle);
+  close(file);
+}
 
 std::unique_ptr<Kernel> GeneratedKernels::find(const std::string &name, size_t pointers, int threads) const {
   void *symbol = dlsym(handle, name.c_str());

@@ -15,8 +15,9 @@ public:
   std::unique_ptr<Kernel> find(const std::string &name, size_t pointers, int threads) const;
 
 private:
-  explicit GeneratedKernels(void *handle) : handle(handle) {}
+  GeneratedKernels(void *handle, int file) : handle(handle), file(file) {}
   void *handle;
+  int file; ///< Open as long as the object is: the loader knows objects by their path, which has its number.
 };
 
 } // namespace recast::cuda::emulation
