@@ -63,6 +63,12 @@ inline int64_t blocksFor(int64_t items, int threads = kBlockThreads) {
   return blocks < 1 ? 1 : blocks > 8192 ? 8192 : blocks;
 }
 
+/// Threads of a block that reduces `items` together: as many as have some work each.
+inline int threadsToReduce(int64_t items) {
+  int64_t threads = (items / 32 + 31) / 32 * 32;
+  return static_cast<int>(threads < 32 ? 32 : threads > kBlockThreads ? kBlockThreads : threads);
+}
+
 /// One launch under construction: `LaunchOf<FillArgs>("fill_zero", {.bytes = n}).write(&FillArgs::dst, output(0))`.
 template <typename Args> class LaunchOf {
 public:
