@@ -25,8 +25,10 @@ struct Example {
       x[i] = static_cast<float>(i % 7) - 3;
     plan.device = "cuda";
     TensorType square{DType::F32, {16, 16}};
-    plan.buffers = {{"x", square, Place::Input, 0},         {"left", square, Place::Arena, 0},
-                    {"right", square, Place::Arena, 1024},  {"y", square, Place::Arena, 2048},
+    plan.buffers = {{"x", square, Place::Input, 0},
+                    {"left", square, Place::Arena, 0},
+                    {"right", square, Place::Arena, 1024},
+                    {"y", square, Place::Arena, 2048},
                     {"z", {DType::F32, {48, 16}}, Place::Arena, 3072}};
     plan.inputs = {0};
     plan.arenaBytes = 3072 + 3072;
@@ -39,7 +41,8 @@ struct Example {
     plan.outputs = {{"z", 4, -1}};
   }
 
-  void add(const char *name, const char *op, const Attributes &attrs, std::vector<int> inputs, std::vector<int> outputs) {
+  void add(const char *name, const char *op, const Attributes &attrs, std::vector<int> inputs,
+           std::vector<int> outputs) {
     Step step;
     step.spec = {name, "", op, 13, attrs, {}, {}, {}};
     for (int i : inputs)
@@ -54,8 +57,9 @@ struct Example {
   }
 
   /// "" where all goes well. `change` may put in a fault.
-  std::string run(CheckingDevice &device, int streams,
-                  const std::function<void(DeviceExecutor &)> &change = [](DeviceExecutor &) {}) {
+  std::string run(
+      CheckingDevice &device, int streams,
+      const std::function<void(DeviceExecutor &)> &change = [](DeviceExecutor &) {}) {
     auto executor = DeviceExecutor::create(plan, device, {.streams = streams, .graph = true, .standIns = false});
     if (!executor)
       return executor.message();
@@ -116,8 +120,8 @@ TEST(CheckingDevice, EveryMissingEventIsNamed) {
     if (!exists)
       break;
     ++events;
-    EXPECT_THAT(fault, testing::AnyOf(AllOf(HasSubstr("node '"), HasSubstr("no event")),
-                                      HasSubstr("does not wait for")))
+    EXPECT_THAT(fault,
+                testing::AnyOf(AllOf(HasSubstr("node '"), HasSubstr("no event")), HasSubstr("does not wait for")))
         << event;
   }
   EXPECT_GE(events, 3);
@@ -127,17 +131,15 @@ TEST(CheckingDevice, OverlappingBuffers) {
   Example example;
   example.plan.buffers[2].offset = example.plan.buffers[1].offset + 512;
   CheckingDevice device;
-  EXPECT_THAT(example.run(device, 1),
-              AllOf(HasSubstr("node 'product' (MatMul) reads 'left'"),
-                    HasSubstr("node 'same' (Identity) has written over as 'right'")));
+  EXPECT_THAT(example.run(device, 1), AllOf(HasSubstr("node 'product' (MatMul) reads 'left'"),
+                                            HasSubstr("node 'same' (Identity) has written over as 'right'")));
 }
 
 TEST(CheckingDevice, ReadsBeforeWrites) {
   Example example;
   std::swap(example.plan.steps[0], example.plan.steps[2]);
   CheckingDevice device;
-  EXPECT_THAT(example.run(device, 1),
-              HasSubstr("node 'product' (MatMul) reads 'left', which nothing has written"));
+  EXPECT_THAT(example.run(device, 1), HasSubstr("node 'product' (MatMul) reads 'left', which nothing has written"));
 }
 
 TEST(CheckingDevice, LeadingDimensions) {
@@ -166,16 +168,14 @@ TEST(CheckingDevice, MisalignedPointers) {
   example.plan.buffers[4].offset = 2048 + 64;
   example.plan.arenaBytes = 6144 + 64;
   CheckingDevice other;
-  EXPECT_THAT(example.run(other, 1),
-              AllOf(HasSubstr("node 'same' (Identity)"), HasSubstr("misaligned")));
+  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'same' (Identity)"), HasSubstr("misaligned")));
 }
 
 TEST(CheckingDevice, KernelsStayInTheirBuffers) {
   Example example;
   CheckingDevice device;
-  std::string fault = example.run(device, 1, [&](DeviceExecutor &executor) {
-    find(executor, "copy_transposed").work.uses[1].bytes -= 4;
-  });
+  std::string fault = example.run(
+      device, 1, [&](DeviceExecutor &executor) { find(executor, "copy_transposed").work.uses[1].bytes -= 4; });
   EXPECT_THAT(fault, AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("outside of every buffer")));
   CheckingDevice other;
   fault = example.run(other, 1, [&](DeviceExecutor &executor) {
@@ -210,17 +210,17 @@ TEST(CublasLtRules, Float8) {
     void (*breakIt)(cuda::MatmulArgs &);
     const char *says;
   };
-  for (const Case &c : {Case{[](auto &a) { a.transB = false, a.pitchB = 16; }, "TN layout"},
-                        Case{[](auto &a) { a.transA = true; }, "TN layout"},
-                        Case{[](auto &a) { a.k = 40; }, "multiples of 16"},
-                        Case{[](auto &a) { a.pitchA = 56; }, "multiples of 16 bytes"},
-                        Case{[](auto &a) { a.typeA = DType::F8E5M2; }, "two operands of f8e5m2"},
-                        Case{[](auto &a) { a.typeB = DType::BF16; }, "operands of f8e4m3fn and bf16"},
-                        Case{[](auto &a) { a.a = reinterpret_cast<void *>(8); }, "aligned to 16 bytes"},
-                        Case{[](auto &a) { a.workspaceBytes = 4, a.workspace = reinterpret_cast<void *>(8); },
-                             "workspace is not aligned"},
-                        Case{[](auto &a) { a.batch = 2, a.strideD = 16; }, "results of a batch overlap"},
-                        Case{[](auto &a) { a.m = 0; }, "an empty product"}}) {
+  for (const Case &c :
+       {Case{[](auto &a) { a.transB = false, a.pitchB = 16; }, "TN layout"},
+        Case{[](auto &a) { a.transA = true; }, "TN layout"}, Case{[](auto &a) { a.k = 40; }, "multiples of 16"},
+        Case{[](auto &a) { a.pitchA = 56; }, "multiples of 16 bytes"},
+        Case{[](auto &a) { a.typeA = DType::F8E5M2; }, "two operands of f8e5m2"},
+        Case{[](auto &a) { a.typeB = DType::BF16; }, "operands of f8e4m3fn and bf16"},
+        Case{[](auto &a) { a.a = reinterpret_cast<void *>(8); }, "aligned to 16 bytes"},
+        Case{[](auto &a) { a.workspaceBytes = 4, a.workspace = reinterpret_cast<void *>(8); },
+             "workspace is not aligned"},
+        Case{[](auto &a) { a.batch = 2, a.strideD = 16; }, "results of a batch overlap"},
+        Case{[](auto &a) { a.m = 0; }, "an empty product"}}) {
     cuda::MatmulArgs args = float8Product();
     c.breakIt(args);
     EXPECT_THAT(brokenRule(args), HasSubstr(c.says));
