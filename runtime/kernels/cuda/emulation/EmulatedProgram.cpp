@@ -11,14 +11,15 @@ std::span<const emulation::Kernel> scalingKernels();
 std::span<const emulation::Kernel> fp8Kernels();
 std::span<const emulation::Kernel> lossKernels();
 std::span<const emulation::Kernel> windowKernels();
+std::span<const emulation::Kernel> orderKernels();
 
 namespace emulation {
 
 std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
-    for (std::span<const Kernel> family :
-         {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
+    for (std::span<const Kernel> family : {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(),
+                                           lossKernels(), windowKernels(), orderKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

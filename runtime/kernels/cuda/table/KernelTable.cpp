@@ -7,7 +7,7 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> all;
     for (std::span<const Row> family :
-         {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(), productRows()})
+         {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(), productRows(), orderRows()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();

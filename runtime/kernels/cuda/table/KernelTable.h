@@ -125,6 +125,7 @@ std::span<const Row> fp8Rows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
 std::span<const Row> productRows();
+std::span<const Row> orderRows();
 
 /// All rows.
 std::span<const Row> rows();
