@@ -1,4 +1,5 @@
 #include "runtime/compile/Compile.h"
+#include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/kernels/Parallel.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-run/Flags.h"
@@ -60,9 +61,28 @@ bool updatesState(const Plan &plan) {
   return false;
 }
 
+/// Shows the plan, which needs no device; a run needs one, and generated code for it.
+int runOnCuda(const tools::Flags &flags, const Model &model) {
+  if (flags.explain) {
+    CompileOptions options{.dims = flags.dims};
+    options.device = "cuda";
+    auto plan = model.compile(options);
+    if (!plan)
+      return fail(plan.message());
+    llvm::outs() << print(**plan) << "arena: " << (*plan)->arenaBytes << " bytes planned\n";
+    return kDone;
+  }
+  int ordinal = 0;
+  if (llvm::StringRef number = llvm::StringRef(flags.device).split(':').second; !number.empty())
+    number.getAsInteger(10, ordinal);
+  auto device = device::CudaDevice::open(ordinal);
+  if (!device)
+    return fail(device.message());
+  return fail("--device=" + flags.device + ": " + (*device)->name() +
+              " is there, but regions are not compiled for it in this version; run with --device=cpu");
+}
+
 int runModel(const tools::Flags &flags) {
-  if (flags.device != "cpu")
-    return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
   if (flags.threads)
     setThreadCount(flags.threads);
   auto model = Model::load(flags.model);
@@ -70,6 +90,8 @@ int runModel(const tools::Flags &flags) {
     return fail(model.message());
   for (const std::string &warning : (*model)->warnings())
     llvm::errs() << "recast-run: warning: " << warning << "\n";
+  if (flags.device != "cpu")
+    return runOnCuda(flags, **model);
   auto compile = [&](const std::map<std::string, TensorType> &inputs) {
     return (*model)->compile({flags.dims, inputs, flags.session.referenceOnly});
   };

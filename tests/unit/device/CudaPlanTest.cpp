@@ -62,7 +62,7 @@ constexpr Recipe kRecipes[] = {
     {"fp8_row", 0.5, [](PipelineOptions &options) { options.precision = "fp8-row"; }},
     {"fp8_block", 0.5, [](PipelineOptions &options) { options.precision = "fp8-block"; }},
     {"mxfp8", 0.5, [](PipelineOptions &options) { options.precision = "mxfp8"; }},
-    {"budget", 1e-5, [](PipelineOptions &options) { options.memoryBudget = "min", options.optimizer = "sgd"; }},
+    {"budget", 1e-5, [](PipelineOptions &options) { options.memoryBudget = "min", options.clipNorm = 1, options.optimizer = "sgd"; }},
 };
 
 class CudaPlan : public testing::TestWithParam<std::tuple<std::string, Recipe>> {
