@@ -4,7 +4,6 @@
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
-#include "runtime/kernels/cuda/table/Matmul.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -26,8 +25,7 @@ bool takeKernel(Prepared &prepared, std::string &refusal) {
   cuda::Program program;
   if (!cuda::compile(prepared.spec, program, refusal))
     return false;
-  bool isProduct = llvm::any_of(program.launches, [](const cuda::Launch &launch) { return launch.kernel == cuda::kMatmul; });
-  prepared.library = isProduct ? "cublaslt" : "cuda";
+  prepared.library = cuda::libraryOf(program);
   prepared.workspaceBytes = program.workspaceBytes;
   prepared.inPlace = program.inPlace;
   prepared.mayFail = program.mayFail;

@@ -163,6 +163,10 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
   std::string refusal;
   if (!cuda::compile(step.spec, program, refusal))
     return Status::error("no CUDA kernel runs " + describe(step.spec) + ": " + refusal);
+  if (cuda::libraryOf(program) != step.library)
+    return Status::error("the plan has " + step.library + " for " + describe(step.spec) +
+                         ", but this program would take " + std::string(cuda::libraryOf(program)) +
+                         ": compile the model with it");
   if (program.workspaceBytes > step.workspaceBytes)
     return Status::error("the plan has too little workspace for " + describe(step.spec) +
                          ": compile the model with the same kernels");
@@ -206,6 +210,8 @@ Status DeviceExecutor::addGenerated(const Step &step, Scope &scope) {
   // For each entry, how many operands it touches, and which.
   std::vector<int64_t> operands = step.spec.attrs.getInts("operands");
   size_t next = 0;
+  if (entries.empty())
+    return Status::error("the plan is damaged: " + describe(step.spec) + " has no launches");
   for (size_t i = 0; i < entries.size(); ++i) {
     size_t count = next < operands.size() ? static_cast<size_t>(operands[next]) : operands.size();
     if (i >= blocks.size() || i >= threads.size() || count >= operands.size() - next)

@@ -102,7 +102,8 @@ std::string indented(const std::string &text) {
 } // namespace
 
 std::string print(const Plan &plan) {
-  std::string text = "plan: " + std::to_string(plan.steps.size()) + " steps\n";
+  std::string text = "plan: " + std::to_string(plan.steps.size()) + " steps" +
+                     (plan.device == "cpu" ? "" : " on " + plan.device) + "\n";
   for (Place place : {Place::Input, Place::State, Place::Constant, Place::Arena}) {
     auto count = std::ranges::count(plan.buffers, place, &Buffer::place);
     text += "  " + padded(std::string(placeName(place)), 9) + std::to_string(count) + " buffers, " +

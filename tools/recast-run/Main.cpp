@@ -2,6 +2,7 @@
 #include "runtime/compile/Compile.h"
 #include "runtime/device/Checking.h"
 #include "runtime/device/SessionExecutor.h"
+#include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/run/RunSession.h"
 #include <charconv>
@@ -49,6 +50,19 @@ std::vector<GraphInput> dataInputs(const Model &model, const Dims &dims) {
   return result;
 }
 
+/// `name` is check, cuda or cuda:N.
+Result<std::unique_ptr<Executor>> createCudaExecutor(const std::string &name, const Plan &plan) {
+  if (name == "check")
+    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
+  int ordinal = 0;
+  if (size_t colon = name.find(':'); colon != std::string::npos)
+    std::from_chars(name.data() + colon + 1, name.data() + name.size(), ordinal);
+  auto device = device::CudaDevice::open(ordinal);
+  if (!device)
+    return device.status();
+  return device::createSessionExecutor(plan, std::move(*device), {});
+}
+
 int runModel(const tools::RunFlags &flags, const CompileOptions &options, Communicator *ranks) {
   auto model = Model::load(flags.model);
   if (!model)
@@ -61,10 +75,8 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
     return (*model)->compile(bound);
   };
   tools::MakeExecutor makeExecutor;
-  if (options.emulates)
-    makeExecutor = [](const Plan &plan) {
-      return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
-    };
+  if (options.device == "cuda")
+    makeExecutor = [&](const Plan &plan) { return createCudaExecutor(flags.device, plan); };
   return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
 }
 
@@ -94,10 +106,9 @@ int main(int argc, char **argv) {
     return tools::withRanks(flags, [&](Communicator *ranks) { return tools::runPlan(flags, ranks); });
   }
   CompileOptions options{.dims = dims, .referenceOnly = flags.session.referenceOnly};
-  if (flags.device == "check") {
+  if (flags.device != "cpu")
     options.device = "cuda";
-    options.emulates = true;
-  }
+  options.emulates = flags.device == "check";
   // A region would hide the node that a search is for.
   options.regions = kernels != "reference" && kernels != "library" && !flags.session.findNonFinite;
   if (kernels == "generated")

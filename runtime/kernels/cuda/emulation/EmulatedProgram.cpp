@@ -13,6 +13,7 @@ std::span<const emulation::Kernel> anyReduceKernels();
 std::span<const emulation::Kernel> roundingKernels();
 std::span<const emulation::Kernel> lossKernels();
 std::span<const emulation::Kernel> windowKernels();
+std::span<const emulation::Kernel> orderKernels();
 
 namespace emulation {
 
@@ -20,7 +21,8 @@ std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
     for (std::span<const Kernel> family :
-         {anyReduceKernels(), roundingKernels(), copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels()})
+         {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels(), orderKernels(),
+          anyReduceKernels(), roundingKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

@@ -69,6 +69,7 @@ private:
   const Kernel *kernel = nullptr;
   std::vector<std::byte> args;
   std::span<const Range> ranges;
+  std::vector<bool> isTracked; ///< Of each range: whether the launch may write in it. Else nothing can race.
   bool reversed = false;
   std::vector<Thread> threads;
   std::string failure;
@@ -102,6 +103,12 @@ Status Machine::run(const Kernel &kernel, int64_t blocks, int threadCount, std::
   this->kernel = &kernel;
   args.assign(bytes.begin(), bytes.end());
   this->ranges = ranges;
+  isTracked.clear();
+  for (const Range &range : ranges)
+    isTracked.push_back(std::ranges::any_of(ranges, [&](const Range &other) {
+      auto begin = [](const Range &r) { return static_cast<const std::byte *>(r.data); };
+      return other.isWritten && begin(range) < begin(other) + other.bytes && begin(other) < begin(range) + range.bytes;
+    }));
   this->reversed = reversed;
   numThreads = threadCount;
   numBlocks = blocks;
@@ -257,7 +264,9 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
     if (address % bytes)
       return stop(access() + " at byte " + std::to_string(address - reinterpret_cast<uintptr_t>(range.data)) + " of " +
                   range.name + " is misaligned");
-    return checkRace(address, bytes, isWrite, isAtomic, range.name);
+    if (isTracked[index])
+      checkRace(address, bytes, isWrite, isAtomic, range.name);
+    return;
   }
   if (!isWrite && address >= reinterpret_cast<uintptr_t>(&__executable_start) &&
       address < reinterpret_cast<uintptr_t>(&_end))

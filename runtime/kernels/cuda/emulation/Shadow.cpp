@@ -39,11 +39,8 @@ const Access *Shadow::write(uintptr_t address, const Access &access) {
   return nullptr;
 }
 
-bool Shadow::isWritten(uintptr_t address, const Access &access) const {
-  auto page = pages.find(address / kPageBytes);
-  if (page == pages.end())
-    return false;
-  const Access &written = (*page->second)[address % kPageBytes].written;
+bool Shadow::isWritten(uintptr_t address, const Access &access) {
+  const Access &written = at(address).written;
   return written.launch == access.launch && written.block == access.block;
 }
 

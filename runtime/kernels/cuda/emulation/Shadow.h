@@ -31,7 +31,7 @@ public:
   const Access *read(uintptr_t address, const Access &access);
   const Access *write(uintptr_t address, const Access &access);
   /// True where a thread of this block and launch has written the byte.
-  bool isWritten(uintptr_t address, const Access &access) const;
+  bool isWritten(uintptr_t address, const Access &access);
 
 private:
   struct Cell {
@@ -43,8 +43,8 @@ private:
   Cell &at(uintptr_t address);
 
   std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages;
-  mutable uintptr_t lastNumber = ~uintptr_t(0); ///< Most accesses stay on a page.
-  mutable Page *lastPage = nullptr;
+  uintptr_t lastNumber = ~uintptr_t(0); ///< Most accesses stay on a page.
+  Page *lastPage = nullptr;
 };
 
 } // namespace recast::cuda::emulation

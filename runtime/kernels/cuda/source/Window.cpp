@@ -86,7 +86,7 @@ template <typename T> void convGradWeight(const ConvolutionArgs &a) {
     Axes k = coordinates(weight % taps, w.kernel);
     int64_t m = weight / taps / channels, c = m / perGroup * channels + weight / taps % channels;
     double sum = 0;
-    for (int64_t i = threadIndex(); i < a.n * out; i += kThreads) {
+    for (int64_t i = threadIndex(); i < a.n * out; i += blockThreads()) {
       Axes o = coordinates(i % out, w.out), at;
       bool isInside = true;
       for (int d = 0; d < 3; ++d) {
@@ -168,7 +168,7 @@ template <typename T> void pool(const PoolArgs &a) {
 template <typename T> void globalPool(const GlobalPoolArgs &a) {
   const T *x = static_cast<const T *>(a.x) + blockIndex() * a.elems;
   double sum = a.kind == PoolKind::Max ? -std::numeric_limits<double>::infinity() : 0;
-  for (int64_t i = threadIndex(); i < a.elems; i += kThreads)
+  for (int64_t i = threadIndex(); i < a.elems; i += blockThreads())
     sum = a.kind == PoolKind::Max       ? joinMax(sum, real(x[i]))
           : a.kind == PoolKind::Average ? sum + real(x[i])
                                         : sum + raised(real(x[i]), a.p);
@@ -209,7 +209,7 @@ template <typename T> void averagePoolGrad(const PoolGradArgs &a) {
 
 /// Calls body(i) for the elements of the block's channel.
 template <typename Body> void forChannel(int64_t batch, int64_t channels, int64_t inner, Body body) {
-  for (int64_t i = threadIndex(); i < batch * inner; i += kThreads)
+  for (int64_t i = threadIndex(); i < batch * inner; i += blockThreads())
     body((i / inner * channels + blockIndex()) * inner + i % inner);
 }
 

@@ -1,4 +1,5 @@
 #include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Matmul.h"
 #include <algorithm>
 
 namespace recast::cuda {
@@ -7,11 +8,17 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> all;
     for (std::span<const Row> family : {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(),
-                                        productRows(), reduceRows()})
+                                        productRows(), orderRows(), reduceRows()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();
   return all;
+}
+
+std::string_view libraryOf(const Program &program) {
+  bool isProduct =
+      std::ranges::any_of(program.launches, [](const Launch &launch) { return launch.kernel == kMatmul; });
+  return isProduct ? "cublaslt" : "cuda";
 }
 
 bool compile(const StepSpec &spec, Program &program, std::string &refusal) {

@@ -63,6 +63,12 @@ inline int64_t blocksFor(int64_t items, int threads = kBlockThreads) {
   return blocks < 1 ? 1 : blocks > 8192 ? 8192 : blocks;
 }
 
+/// Threads of a block that reduces `items` together: as many as have some work each.
+inline int threadsToReduce(int64_t items) {
+  int64_t threads = (items / 32 + 31) / 32 * 32;
+  return static_cast<int>(threads < 32 ? 32 : threads > kBlockThreads ? kBlockThreads : threads);
+}
+
 /// One launch under construction: `LaunchOf<FillArgs>("fill_zero", {.bytes = n}).write(&FillArgs::dst, output(0))`.
 template <typename Args> class LaunchOf {
 public:
@@ -120,9 +126,13 @@ std::span<const Row> reduceRows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
 std::span<const Row> productRows();
+std::span<const Row> orderRows();
 
 /// All rows.
 std::span<const Row> rows();
+
+/// What Step::library calls the program: "cublaslt" where it has a product, else "cuda".
+std::string_view libraryOf(const Program &program);
 
 /// The program of a step, or a refusal. An empty program does nothing: its outputs have no elements.
 bool compile(const StepSpec &spec, Program &program, std::string &refusal);

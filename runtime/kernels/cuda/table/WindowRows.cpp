@@ -54,7 +54,8 @@ std::string compileConvolution(const StepSpec &spec, Program &program) {
   if (hasBias)
     launch.read(&ConvolutionArgs::bias, input(2));
   launch.write(&ConvolutionArgs::result, output(0))
-      .grid(direction == Direction::Weight ? std::min<int64_t>(result.elems(), 8192) : blocksFor(result.elems()))
+      .grid(direction == Direction::Weight ? std::min<int64_t>(result.elems(), 8192) : blocksFor(result.elems()),
+            direction == Direction::Weight ? threadsToReduce(conv.n * conv.window.outElems()) : kBlockThreads)
       .into(program);
   return "";
 }
@@ -98,7 +99,7 @@ template <PoolKind kind> std::string compileGlobalPool(const StepSpec &spec, Pro
         {.x = nullptr, .y = nullptr, .elems = product(x.dims, 2, x.rank()), .p = normOf(spec), .kind = kind})
         .read(&GlobalPoolArgs::x, input(0))
         .write(&GlobalPoolArgs::y, output(0))
-        .grid(y.elems())
+        .grid(y.elems(), threadsToReduce(product(x.dims, 2, x.rank())))
         .into(program);
   return "";
 }
@@ -176,7 +177,7 @@ std::string compileBatchNorm(const StepSpec &spec, Program &program) {
     launch.write(&BatchNormArgs::newMean, output(1));
   if (has(spec.outputs, 2))
     launch.write(&BatchNormArgs::newVariance, output(2));
-  launch.grid(args.channels).into(program);
+  launch.grid(args.channels, threadsToReduce(args.batch * args.inner)).into(program);
   return "";
 }
 
@@ -201,7 +202,7 @@ std::string compileBatchNormGrad(const StepSpec &spec, Program &program) {
     launch.write(&BatchNormGradArgs::dscale, output(1));
   if (has(spec.outputs, 2))
     launch.write(&BatchNormGradArgs::dbias, output(2));
-  launch.grid(args.channels).into(program);
+  launch.grid(args.channels, threadsToReduce(args.batch * args.inner)).into(program);
   return "";
 }
 

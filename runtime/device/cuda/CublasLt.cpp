@@ -1,0 +1,144 @@
+#include "runtime/device/cuda/CublasLt.h"
+#include "runtime/device/cuda/Library.h"
+#include <cstring>
+
+namespace recast::device {
+namespace {
+
+// cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t.
+constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kScaleA = 17, kScaleB = 18, kScaleD = 20;
+constexpr int kScaleModeA = 31, kScaleModeB = 32;
+constexpr int kBatchCount = 5, kBatchStride = 6;
+constexpr int kMostWorkspace = 1;
+constexpr int32_t kTransposed = 1; // CUBLAS_OP_T
+constexpr uint32_t kEpilogueBias = 4;
+constexpr int kComputeF32 = 68, kF32 = 0; // CUBLAS_COMPUTE_32F, CUDA_R_32F.
+
+/// cudaDataType.
+int typeCode(DType type) {
+  switch (type) {
+  case DType::F16:
+    return 2;
+  case DType::BF16:
+    return 14;
+  case DType::F8E4M3FN:
+    return 28;
+  case DType::F8E5M2:
+    return 29;
+  default:
+    return kF32;
+  }
+}
+
+Status check(int status, const char *call) {
+  return status == 0 ? Status::success()
+                     : Status::error(std::string(call) + " returned the status " + std::to_string(status));
+}
+
+/// The call without its addresses: what an algorithm is chosen by.
+std::string keyOf(cuda::MatmulArgs args) {
+  bool hasBias = args.bias != nullptr;
+  args.a = args.b = args.bias = args.scaleA = args.scaleB = args.scaleD = nullptr;
+  args.d = args.workspace = nullptr;
+  args.alpha = args.beta = 0;
+  std::string key(reinterpret_cast<const char *>(&args), sizeof(args));
+  return key + (hasBias ? 'b' : '-');
+}
+
+} // namespace
+
+#define RECAST_TRY(Call)                                                                                               \
+  if (Status status = check(Call, #Call); !status.ok())                                                                \
+    return status;
+
+Result<CublasLtFunctions> openCublasLt() {
+  Result<Library> opened = Library::open({"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt of CUDA 13");
+  if (!opened)
+    return Status::error(opened.message() + ": install it, or add its folder to LD_LIBRARY_PATH");
+  const Library &library = *opened;
+  CublasLtFunctions lt{};
+  RECAST_FIND(lt, create, "cublasLtCreate")
+  RECAST_FIND(lt, matmulDescCreate, "cublasLtMatmulDescCreate")
+  RECAST_FIND(lt, matmulDescSet, "cublasLtMatmulDescSetAttribute")
+  RECAST_FIND(lt, layoutCreate, "cublasLtMatrixLayoutCreate")
+  RECAST_FIND(lt, layoutSet, "cublasLtMatrixLayoutSetAttribute")
+  RECAST_FIND(lt, preferenceCreate, "cublasLtMatmulPreferenceCreate")
+  RECAST_FIND(lt, preferenceSet, "cublasLtMatmulPreferenceSetAttribute")
+  RECAST_FIND(lt, heuristic, "cublasLtMatmulAlgoGetHeuristic")
+  RECAST_FIND(lt, matmul, "cublasLtMatmul")
+  return lt;
+}
+
+Result<std::unique_ptr<CublasLt>> CublasLt::create(const CublasLtFunctions &functions) {
+  std::unique_ptr<CublasLt> library(new CublasLt(functions));
+  RECAST_TRY(functions.create(&library->handle))
+  return std::move(library);
+}
+
+/// cuBLASLt's matrices are column-major: a row-major d = op(a) op(b) is its dᵀ = op(b)ᵀ op(a)ᵀ, and a row-major matrix
+/// is the column-major transposed one as it lies. So its A is our b, its B our a, rows are columns, and what is
+/// transposed stays so.
+Status CublasLt::prepare(const cuda::MatmulArgs &args, Prepared &prepared) {
+  RECAST_TRY(lt.matmulDescCreate(&prepared.desc, kComputeF32, kF32))
+  if (args.transB)
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kTransA, &kTransposed, sizeof(kTransposed)))
+  if (args.transA)
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kTransB, &kTransposed, sizeof(kTransposed)))
+  if (args.bias)
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kEpilogue, &kEpilogueBias, sizeof(kEpilogueBias)))
+  if (isFloat8(args.typeA)) {
+    auto mode = static_cast<int32_t>(args.scaleMode);
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeA, &mode, sizeof(mode)))
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeB, &mode, sizeof(mode)))
+  }
+  auto layout = [&](CudaHandle &to, DType type, int64_t rows, int64_t columns, int64_t pitch, int64_t stride) {
+    RECAST_TRY(lt.layoutCreate(&to, typeCode(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), pitch))
+    auto batch = static_cast<int32_t>(args.batch);
+    RECAST_TRY(lt.layoutSet(to, kBatchCount, &batch, sizeof(batch)))
+    RECAST_TRY(lt.layoutSet(to, kBatchStride, &stride, sizeof(stride)))
+    return Status::success();
+  };
+  for (Status status : {layout(prepared.a, args.typeB, args.transB ? args.k : args.n, args.transB ? args.n : args.k,
+                               args.pitchB, args.strideB),
+                        layout(prepared.b, args.typeA, args.transA ? args.m : args.k, args.transA ? args.k : args.m,
+                               args.pitchA, args.strideA),
+                        layout(prepared.d, args.typeD, args.n, args.m, args.pitchD, args.strideD)})
+    if (!status.ok())
+      return status;
+  CudaHandle preference = nullptr;
+  RECAST_TRY(lt.preferenceCreate(&preference))
+  auto workspace = static_cast<uint64_t>(args.workspaceBytes);
+  RECAST_TRY(lt.preferenceSet(preference, kMostWorkspace, &workspace, sizeof(workspace)))
+  int found = 0;
+  RECAST_TRY(lt.heuristic(handle, prepared.desc, prepared.a, prepared.b, prepared.d, prepared.d, preference, 1,
+                          &prepared.algorithm, &found))
+  return found && prepared.algorithm.status == 0 ? Status::success()
+                                                 : Status::error("cuBLASLt has no algorithm for the product");
+}
+
+Status CublasLt::matmul(const cuda::MatmulArgs &args, const std::string &step, CudaHandle stream) {
+  auto [found, isNew] = calls.try_emplace(keyOf(args));
+  Prepared &prepared = found->second;
+  if (isNew)
+    if (Status status = prepare(args, prepared); !status.ok()) {
+      calls.erase(found);
+      return Status::error(step + ": " + status.message());
+    }
+  auto pointer = [&](int attribute, const void *address) {
+    return address ? check(lt.matmulDescSet(prepared.desc, attribute, &address, sizeof(address)),
+                           "cublasLtMatmulDescSetAttribute")
+                   : Status::success();
+  };
+  for (Status status : {pointer(kBiasPointer, args.bias), pointer(kScaleA, args.scaleB), pointer(kScaleB, args.scaleA),
+                        pointer(kScaleD, args.scaleD)})
+    if (!status.ok())
+      return Status::error(step + ": " + status.message());
+  auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
+  Status status =
+      check(lt.matmul(handle, prepared.desc, &alpha, args.b, prepared.a, args.a, prepared.b, &beta, args.d, prepared.d,
+                      args.d, prepared.d, &prepared.algorithm.algorithm, args.workspace, args.workspaceBytes, stream),
+            "cublasLtMatmul");
+  return status.ok() ? status : Status::error(step + ": " + status.message());
+}
+
+} // namespace recast::device

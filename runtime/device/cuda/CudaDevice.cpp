@@ -1,0 +1,241 @@
+#include "runtime/device/cuda/CudaDevice.h"
+#include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/table/Ptx.h"
+#include <cstring>
+
+namespace recast::device {
+namespace {
+
+constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+constexpr int kOldestMajor = 8;         // What the PTX is made for.
+constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
+constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
+
+CudaPointer address(const void *pointer) { return reinterpret_cast<CudaPointer>(pointer); }
+
+template <typename Args> Result<Args> argsOf(const Work &work) {
+  Args args;
+  if (work.args.size() != sizeof(Args))
+    return Status::error(work.step + ": the arguments are those of another kernel than " + work.kernel);
+  std::memcpy(&args, work.args.data(), sizeof(Args));
+  return args;
+}
+
+} // namespace
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
+  Result<Driver> driver = openDriver();
+  if (!driver)
+    return driver.status();
+  return create(*driver, nullptr, ordinal);
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt, int ordinal) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(driver));
+  if (lt)
+    device->ltFunctions = *lt;
+  if (Status status = device->begin(ordinal); !status.ok())
+    return status;
+  if (Status status = device->loadKernels(); !status.ok())
+    return status;
+  return std::move(device);
+}
+
+Status CudaDevice::begin(int ordinal) {
+  int count = 0, device = 0, major = 0, minor = 0;
+  CudaHandle context = nullptr;
+  char name[256] = {};
+  if (Status status = driver.check(driver.init(0), "cuInit"); !status.ok())
+    return status;
+  if (Status status = driver.check(driver.deviceGetCount(&count), "cuDeviceGetCount"); !status.ok())
+    return status;
+  if (ordinal < 0 || ordinal >= count)
+    return Status::error("--device=cuda:" + std::to_string(ordinal) + ": this machine has " + std::to_string(count) +
+                         " CUDA devices, numbered from 0");
+  for (Status status : {driver.check(driver.deviceGet(&device, ordinal), "cuDeviceGet"),
+                        driver.check(driver.deviceGetName(name, sizeof(name) - 1, device), "cuDeviceGetName"),
+                        driver.check(driver.deviceGetAttribute(&major, kMajor, device), "cuDeviceGetAttribute"),
+                        driver.check(driver.deviceGetAttribute(&minor, kMinor, device), "cuDeviceGetAttribute"),
+                        driver.check(driver.primaryContextRetain(&context, device), "cuDevicePrimaryCtxRetain"),
+                        driver.check(driver.contextSetCurrent(context), "cuCtxSetCurrent")})
+    if (!status.ok())
+      return status;
+  deviceName = std::string(name) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
+  return major < kOldestMajor ? Status::error(deviceName + " is too old: sm_80 or later is needed") : Status::success();
+}
+
+Status CudaDevice::loadModule(const char *text, const std::string &name) {
+  modules.push_back(nullptr);
+  return driver.check(driver.moduleLoadDataEx(&modules.back(), text, 0, nullptr, nullptr),
+                      "cuModuleLoadDataEx of " + name);
+}
+
+Status CudaDevice::loadKernels() {
+  for (const cuda::PtxModule &module : cuda::ptxModules())
+    if (Status status = loadModule(module.text, std::string(module.name)); !status.ok())
+      return status;
+  return Status::success();
+}
+
+/// The driver compiles PTX for its own architecture, and keeps what it has compiled.
+Status CudaDevice::load(std::span<const CodeObject> code) {
+  for (const CodeObject &object : code)
+    if (object.kind == CodeObject::Ptx)
+      if (Status status = loadModule(object.bytes.c_str(), "the plan's generated kernels"); !status.ok())
+        return status;
+  return Status::success();
+}
+
+CudaDevice::~CudaDevice() {
+  driver.contextSynchronize();
+  for (CudaPointer allocation : allocations)
+    driver.memFree(allocation);
+}
+
+Result<std::byte *> CudaDevice::allocate(size_t bytes, const std::string &what) {
+  CudaPointer pointer = 0; // cuMemAlloc aligns to 256 bytes, and takes no 0.
+  if (Status status = driver.check(driver.memAlloc(&pointer, bytes ? bytes : 1),
+                                   "cuMemAlloc of " + std::to_string(bytes) + " bytes for " + what);
+      !status.ok())
+    return status;
+  allocations.push_back(pointer);
+  return reinterpret_cast<std::byte *>(pointer);
+}
+
+Result<CudaHandle> CudaDevice::streamOf(int stream) {
+  while (streams.size() <= static_cast<size_t>(stream)) {
+    CudaHandle made = nullptr;
+    if (Status status = driver.check(driver.streamCreate(&made, kNonBlocking), "cuStreamCreate"); !status.ok())
+      return status;
+    streams.push_back(made);
+  }
+  return streams[static_cast<size_t>(stream)];
+}
+
+Result<CudaHandle> CudaDevice::eventOf(int event) {
+  while (events.size() <= static_cast<size_t>(event)) {
+    CudaHandle made = nullptr;
+    if (Status status = driver.check(driver.eventCreate(&made, kNoTiming), "cuEventCreate"); !status.ok())
+      return status;
+    events.push_back(made);
+  }
+  return events[static_cast<size_t>(event)];
+}
+
+Status CudaDevice::copyIn(const MemoryUse &to, const void *from, int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on || to.bytes == 0)
+    return on.status();
+  return driver.check(driver.copyToDevice(address(to.data), from, to.bytes, *on), "cuMemcpyHtoDAsync of " + to.name);
+}
+
+Status CudaDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on || from.bytes == 0)
+    return on.status();
+  return driver.check(driver.copyToHost(to, address(from.data), from.bytes, *on), "cuMemcpyDtoHAsync of " + from.name);
+}
+
+Status CudaDevice::launch(const Work &work, int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  if (work.kernel == cuda::kMatmul)
+    return launchMatmul(work, *on);
+  if (work.kernel == kCopy) {
+    Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
+    if (!args)
+      return args.status();
+    return driver.check(
+        driver.copyOnDevice(address(args->dst), address(args->src), static_cast<size_t>(args->bytes), *on),
+        "cuMemcpyDtoDAsync for " + work.step);
+  }
+  if (work.kernel == kFill) {
+    Result<FillBytesArgs> args = argsOf<FillBytesArgs>(work);
+    if (!args || args->bytes == 0)
+      return args.status();
+    return driver.check(driver.fill(address(args->dst), args->value, static_cast<size_t>(args->bytes), *on),
+                        "cuMemsetD8Async for " + work.step);
+  }
+  auto found = kernels.find(work.kernel);
+  for (size_t i = 0; i < modules.size() && found == kernels.end(); ++i) {
+    CudaHandle function = nullptr;
+    if (driver.moduleGetFunction(&function, modules[i], work.kernel.c_str()) == 0)
+      found = kernels.emplace(work.kernel, function).first;
+  }
+  if (found == kernels.end())
+    return Status::error(work.step + ": there is no kernel " + work.kernel);
+  void *args[] = {const_cast<std::byte *>(work.args.data())}; // One struct, which the driver copies.
+  return driver.check(driver.launchKernel(found->second, static_cast<unsigned>(work.blocks), 1, 1,
+                                          static_cast<unsigned>(work.threads), 1, 1, 0, *on, args, nullptr),
+                      "cuLaunchKernel for " + work.step);
+}
+
+Status CudaDevice::launchMatmul(const Work &work, CudaHandle stream) {
+  Result<cuda::MatmulArgs> args = argsOf<cuda::MatmulArgs>(work);
+  if (!args)
+    return args.status();
+  if (std::string rule = cuda::brokenRule(*args); !rule.empty())
+    return Status::error(work.step + ": " + rule);
+  if (!lt) {
+    if (!ltFunctions) {
+      Result<CublasLtFunctions> opened = openCublasLt();
+      if (!opened)
+        return opened.status();
+      ltFunctions = *opened;
+    }
+    Result<std::unique_ptr<CublasLt>> made = CublasLt::create(*ltFunctions);
+    if (!made)
+      return made.status();
+    lt = std::move(*made);
+  }
+  return lt->matmul(*args, work.step, stream);
+}
+
+Status CudaDevice::record(int event, int stream) {
+  Result<CudaHandle> on = streamOf(stream), what = eventOf(event);
+  if (!on || !what)
+    return on ? what.status() : on.status();
+  return driver.check(driver.eventRecord(*what, *on), "cuEventRecord");
+}
+
+Status CudaDevice::wait(int event, int stream) {
+  Result<CudaHandle> on = streamOf(stream), what = eventOf(event);
+  if (!on || !what)
+    return on ? what.status() : on.status();
+  return driver.check(driver.streamWaitEvent(*on, *what, 0), "cuStreamWaitEvent");
+}
+
+Status CudaDevice::beginCapture(int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  return driver.check(driver.streamBeginCapture(*on, kRelaxed), "cuStreamBeginCapture");
+}
+
+Result<int> CudaDevice::endCapture(int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  CudaHandle graph = nullptr, executable = nullptr;
+  if (Status status = driver.check(driver.streamEndCapture(*on, &graph), "cuStreamEndCapture"); !status.ok())
+    return status;
+  Status status = driver.check(driver.graphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
+  driver.graphDestroy(graph);
+  if (!status.ok())
+    return status;
+  graphs.push_back(executable);
+  return static_cast<int>(graphs.size()) - 1;
+}
+
+Status CudaDevice::replay(int graph, int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  return driver.check(driver.graphLaunch(graphs[static_cast<size_t>(graph)], *on), "cuGraphLaunch");
+}
+
+Status CudaDevice::synchronise() { return driver.check(driver.contextSynchronize(), "cuCtxSynchronize"); }
+
+} // namespace recast::device

@@ -1,0 +1,52 @@
+// A device over NVIDIA's driver.
+#pragma once
+#include "runtime/device/Device.h"
+#include "runtime/device/cuda/CublasLt.h"
+#include "runtime/device/cuda/Driver.h"
+#include <map>
+#include <optional>
+
+namespace recast::device {
+
+class CudaDevice final : public Device {
+public:
+  /// Opens the driver; cuBLASLt is opened at the first product.
+  static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
+  /// Over functions that the caller has; `lt` may be null.
+  static Result<std::unique_ptr<CudaDevice>> create(const Driver &driver, const CublasLtFunctions *lt, int ordinal);
+  ~CudaDevice() override;
+
+  /// "NVIDIA H100 80GB HBM3 (sm_90)".
+  const std::string &name() const { return deviceName; }
+
+  Status load(std::span<const CodeObject> code) override;
+  Result<std::byte *> allocate(size_t bytes, const std::string &what) override;
+  Status copyIn(const MemoryUse &to, const void *from, int stream) override;
+  Status copyOut(void *to, const MemoryUse &from, int stream) override;
+  Status launch(const Work &work, int stream) override;
+  Status record(int event, int stream) override;
+  Status wait(int event, int stream) override;
+  Status beginCapture(int stream) override;
+  Result<int> endCapture(int stream) override;
+  Status replay(int graph, int stream) override;
+  Status synchronise() override;
+
+private:
+  explicit CudaDevice(const Driver &driver) : driver(driver) {}
+  Status begin(int ordinal);
+  Status loadModule(const char *text, const std::string &name);
+  Status loadKernels();
+  Status launchMatmul(const Work &work, CudaHandle stream);
+  Result<CudaHandle> streamOf(int stream);
+  Result<CudaHandle> eventOf(int event);
+
+  Driver driver;
+  std::string deviceName;
+  std::optional<CublasLtFunctions> ltFunctions;
+  std::unique_ptr<CublasLt> lt;
+  std::vector<CudaHandle> modules, streams, events, graphs;
+  std::map<std::string, CudaHandle, std::less<>> kernels; ///< Those that have been launched.
+  std::vector<CudaPointer> allocations;
+};
+
+} // namespace recast::device

@@ -1,0 +1,57 @@
+// NVIDIA's driver API, as far as it is used. Declared here, so that a build needs no CUDA toolkit; names and signatures
+// are those of the "CUDA Driver API" reference, section numbers of CUDA 13.
+#pragma once
+#include "runtime/plan/Status.h"
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace recast::device {
+
+using CudaPointer = unsigned long long; ///< CUdeviceptr.
+using CudaHandle = struct CudaObject *; ///< CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphExec.
+
+/// Functions return a CUresult: 0 is success.
+struct Driver {
+  // 6.2 Error handling, 6.3 initialization, 6.5 device and 6.7 primary context management.
+  int (*getErrorString)(int error, const char **text);
+  int (*init)(unsigned flags);
+  int (*deviceGetCount)(int *count);
+  int (*deviceGet)(int *device, int ordinal);
+  int (*deviceGetName)(char *name, int length, int device);
+  int (*deviceGetAttribute)(int *value, int attribute, int device);
+  int (*primaryContextRetain)(CudaHandle *context, int device);
+  int (*contextSetCurrent)(CudaHandle context);
+  int (*contextSynchronize)();
+  // 6.10 Module management.
+  int (*moduleLoadDataEx)(CudaHandle *module, const void *image, unsigned options, int *names, void **values);
+  int (*moduleGetFunction)(CudaHandle *function, CudaHandle module, const char *name);
+  // 6.13 Memory management.
+  int (*memAlloc)(CudaPointer *pointer, size_t bytes);
+  int (*memFree)(CudaPointer pointer);
+  int (*copyToDevice)(CudaPointer to, const void *from, size_t bytes, CudaHandle stream);
+  int (*copyToHost)(void *to, CudaPointer from, size_t bytes, CudaHandle stream);
+  int (*copyOnDevice)(CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream);
+  int (*fill)(CudaPointer to, unsigned char value, size_t bytes, CudaHandle stream);
+  // 6.18 Stream, 6.19 event, 6.22 execution and 6.24 graph management.
+  int (*streamCreate)(CudaHandle *stream, unsigned flags);
+  int (*streamWaitEvent)(CudaHandle stream, CudaHandle event, unsigned flags);
+  int (*streamBeginCapture)(CudaHandle stream, int mode);
+  int (*streamEndCapture)(CudaHandle stream, CudaHandle *graph);
+  int (*eventCreate)(CudaHandle *event, unsigned flags);
+  int (*eventRecord)(CudaHandle event, CudaHandle stream);
+  int (*launchKernel)(CudaHandle function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
+                      unsigned blockY, unsigned blockZ, unsigned sharedBytes, CudaHandle stream, void **args,
+                      void **extra);
+  int (*graphInstantiate)(CudaHandle *executable, CudaHandle graph, unsigned long long flags);
+  int (*graphLaunch)(CudaHandle executable, CudaHandle stream);
+  int (*graphDestroy)(CudaHandle graph);
+
+  /// "cuLaunchKernel for node 'x': an illegal memory access was encountered".
+  Status check(int result, const std::string &call) const;
+};
+
+/// Opens libcuda.so.1.
+Result<Driver> openDriver();
+
+} // namespace recast::device

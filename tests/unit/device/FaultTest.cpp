@@ -1,0 +1,231 @@
+// Faults that are put into a plan or into what runs it, each of which the checking device has to name.
+#include "runtime/device/Checking.h"
+#include "runtime/device/DeviceExecutor.h"
+#include "runtime/device/HostMatmul.h"
+#include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Matmul.h"
+#include "runtime/kernels/cuda/table/Matmul.h"
+#include <algorithm>
+#include <cstring>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace recast::device {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// x[16,16] -> left = transpose(x), right = pad(x); y = left · right; z = concat(left, right, y).
+struct Example {
+  Plan plan;
+  std::vector<float> x;
+
+  Example() : x(256) {
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(i % 7) - 3;
+    plan.device = "cuda";
+    TensorType square{DType::F32, {16, 16}};
+    plan.buffers = {{"x", square, Place::Input, 0},
+                    {"left", square, Place::Arena, 0},
+                    {"right", square, Place::Arena, 1024},
+                    {"y", square, Place::Arena, 2048},
+                    {"z", {DType::F32, {48, 16}}, Place::Arena, 3072}};
+    plan.inputs = {0};
+    plan.arenaBytes = 3072 + 3072;
+    Attributes none, axis;
+    axis.set("axis", int64_t(0));
+    add("turn", "Transpose", none, {0}, {1});
+    add("same", "Identity", none, {0}, {2});
+    add("product", "MatMul", none, {1, 2}, {3});
+    add("join", "Concat", axis, {1, 2, 3}, {4});
+    plan.outputs = {{"z", 4, -1}};
+  }
+
+  void add(const char *name, const char *op, const Attributes &attrs, std::vector<int> inputs,
+           std::vector<int> outputs) {
+    Step step;
+    step.spec = {name, "", op, 13, attrs, {}, {}, {}};
+    for (int i : inputs)
+      step.spec.inputs.push_back(plan.buffers[static_cast<size_t>(i)].type);
+    for (int i : outputs)
+      step.spec.outputs.push_back(plan.buffers[static_cast<size_t>(i)].type);
+    step.spec.constants.resize(inputs.size());
+    step.library = std::string_view(op) == "MatMul" ? "cublaslt" : "cuda";
+    step.inputs = std::move(inputs);
+    step.outputs = std::move(outputs);
+    plan.steps.push_back(std::move(step));
+  }
+
+  /// "" where all goes well. `change` may put in a fault.
+  std::string run(
+      CheckingDevice &device, int streams,
+      const std::function<void(DeviceExecutor &)> &change = [](DeviceExecutor &) {}) {
+    auto executor = DeviceExecutor::create(plan, device, {.streams = streams, .graph = true});
+    if (!executor)
+      return executor.message();
+    change(**executor);
+    if (Status status = (*executor)->write(0, x.data()); !status.ok())
+      return status.message();
+    if (Status status = (*executor)->run(); !status.ok())
+      return status.message();
+    std::vector<float> z(48 * 16);
+    if (Status status = (*executor)->read(4, z.data()); !status.ok())
+      return status.message();
+    for (size_t i = 0; i < 16; ++i)
+      for (size_t j = 0; j < 16; ++j) {
+        float product = 0;
+        for (size_t k = 0; k < 16; ++k)
+          product += x[k * 16 + i] * x[k * 16 + j];
+        EXPECT_EQ(z[i * 16 + j], x[j * 16 + i]);
+        EXPECT_EQ(z[256 + i * 16 + j], x[i * 16 + j]);
+        EXPECT_EQ(z[512 + i * 16 + j], product);
+      }
+    return "";
+  }
+};
+
+Scheduled &find(DeviceExecutor &executor, std::string_view kernel) {
+  auto found = std::ranges::find_if(executor.scheduled,
+                                    [&](const Scheduled &item) { return item.work.kernel.starts_with(kernel); });
+  EXPECT_NE(found, executor.scheduled.end()) << kernel;
+  return *found;
+}
+void changeMatmul(DeviceExecutor &executor, const std::function<void(cuda::MatmulArgs &)> &change) {
+  std::vector<std::byte> &bytes = find(executor, cuda::kMatmul).work.args;
+  cuda::MatmulArgs args;
+  std::memcpy(&args, bytes.data(), sizeof(args));
+  change(args);
+  std::memcpy(bytes.data(), &args, sizeof(args));
+}
+
+TEST(CheckingDevice, RightPlansRun) {
+  for (int streams : {1, 2, 3}) {
+    Example example;
+    CheckingDevice device;
+    EXPECT_EQ(example.run(device, streams), "") << streams;
+  }
+}
+
+TEST(CheckingDevice, EveryMissingEventIsNamed) {
+  int events = 0;
+  for (int event = 0;; ++event) {
+    Example example;
+    CheckingDevice device;
+    device.lostEvents = {event};
+    bool exists = false;
+    std::string fault = example.run(device, 3, [&](DeviceExecutor &executor) {
+      exists = std::ranges::any_of(executor.scheduled, [&](const Scheduled &item) { return item.event == event; });
+    });
+    if (!exists)
+      break;
+    ++events;
+    EXPECT_THAT(fault,
+                testing::AnyOf(AllOf(HasSubstr("node '"), HasSubstr("no event")), HasSubstr("does not wait for")))
+        << event;
+  }
+  EXPECT_GE(events, 3);
+}
+
+TEST(CheckingDevice, OverlappingBuffers) {
+  Example example;
+  example.plan.buffers[2].offset = example.plan.buffers[1].offset + 512;
+  CheckingDevice device;
+  EXPECT_THAT(example.run(device, 1), AllOf(HasSubstr("node 'product' (MatMul) reads 'left'"),
+                                            HasSubstr("node 'same' (Identity) has written over as 'right'")));
+}
+
+TEST(CheckingDevice, ReadsBeforeWrites) {
+  Example example;
+  std::swap(example.plan.steps[0], example.plan.steps[2]);
+  CheckingDevice device;
+  EXPECT_THAT(example.run(device, 1), HasSubstr("node 'product' (MatMul) reads 'left', which nothing has written"));
+}
+
+TEST(CheckingDevice, LeadingDimensions) {
+  for (auto [pitch, says] : {std::pair<int64_t, const char *>{17, "operand a of 16 rows with leading dimension 17 goes "
+                                                                  "beyond its buffer"},
+                             {15, "the leading dimension of a is 15, its rows have 16 elements"}}) {
+    Example example;
+    CheckingDevice device;
+    std::string fault = example.run(device, 1, [&](DeviceExecutor &executor) {
+      changeMatmul(executor, [&](cuda::MatmulArgs &args) { args.pitchA = pitch; });
+    });
+    EXPECT_THAT(fault, AllOf(HasSubstr("node 'product' (MatMul)"), HasSubstr(says)));
+  }
+}
+
+TEST(CheckingDevice, MisalignedPointers) {
+  Example example;
+  CheckingDevice device;
+  std::string fault = example.run(device, 1, [&](DeviceExecutor &executor) {
+    changeMatmul(executor, [&](cuda::MatmulArgs &args) { args.b = static_cast<const char *>(args.b) + 2; });
+  });
+  EXPECT_THAT(fault, AllOf(HasSubstr("node 'product' (MatMul)"), HasSubstr("not aligned to its elements")));
+
+  example.plan.buffers[2].offset += 4; // copy_bytes moves 16 bytes at a time.
+  example.plan.buffers[3].offset = 5120;
+  example.plan.buffers[4].offset = 2048 + 64;
+  example.plan.arenaBytes = 6144 + 64;
+  CheckingDevice other;
+  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'same' (Identity)"), HasSubstr("misaligned")));
+}
+
+TEST(CheckingDevice, KernelsStayInTheirBuffers) {
+  Example example;
+  CheckingDevice device;
+  std::string fault = example.run(
+      device, 1, [&](DeviceExecutor &executor) { find(executor, "copy_transposed").work.uses[1].bytes -= 4; });
+  EXPECT_THAT(fault, AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("outside of every buffer")));
+  CheckingDevice other;
+  fault = example.run(other, 1, [&](DeviceExecutor &executor) {
+    Work &work = find(executor, "copy_transposed").work;
+    work.uses[1].data += example.plan.arenaBytes;
+  });
+  EXPECT_THAT(fault, AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("outside of the device's memory")));
+}
+
+TEST(CheckingDevice, AForeignPlanIsRefused) {
+  Example example;
+  example.plan.steps[0].library = "generated";
+  CheckingDevice device;
+  EXPECT_THAT(example.run(device, 1), HasSubstr("the plan is damaged: node 'turn' (Transpose) has no launches"));
+  example.plan.steps[0].library = "cublaslt";
+  EXPECT_THAT(example.run(device, 1), HasSubstr("the plan has cublaslt for node 'turn' (Transpose)"));
+}
+
+/// A right 8-bit product, from which each rule is broken.
+cuda::MatmulArgs float8Product() {
+  cuda::MatmulArgs args{};
+  args.m = 32, args.n = 16, args.k = 48, args.batch = 1;
+  args.pitchA = args.pitchB = 48, args.pitchD = 16;
+  args.typeA = DType::F8E4M3FN, args.typeB = DType::F8E5M2, args.typeD = DType::BF16;
+  args.transB = true, args.alpha = 1;
+  return args;
+}
+
+TEST(CublasLtRules, Float8) {
+  EXPECT_EQ(brokenRule(float8Product()), "");
+  struct Case {
+    void (*breakIt)(cuda::MatmulArgs &);
+    const char *says;
+  };
+  for (const Case &c :
+       {Case{[](auto &a) { a.transB = false, a.pitchB = 16; }, "TN layout"},
+        Case{[](auto &a) { a.transA = true; }, "TN layout"}, Case{[](auto &a) { a.k = 40; }, "multiples of 16"},
+        Case{[](auto &a) { a.pitchA = 56; }, "multiples of 16 bytes"},
+        Case{[](auto &a) { a.typeA = DType::F8E5M2; }, "two operands of f8e5m2"},
+        Case{[](auto &a) { a.typeB = DType::BF16; }, "operands of f8e4m3fn and bf16"},
+        Case{[](auto &a) { a.a = reinterpret_cast<void *>(8); }, "aligned to 16 bytes"},
+        Case{[](auto &a) { a.workspaceBytes = 4, a.workspace = reinterpret_cast<void *>(8); },
+             "workspace is not aligned"},
+        Case{[](auto &a) { a.batch = 2, a.strideD = 16; }, "results of a batch overlap"},
+        Case{[](auto &a) { a.m = 0; }, "an empty product"}}) {
+    cuda::MatmulArgs args = float8Product();
+    c.breakIt(args);
+    EXPECT_THAT(brokenRule(args), HasSubstr(c.says));
+  }
+}
+
+} // namespace
+} // namespace recast::device
