@@ -47,8 +47,8 @@ struct Recipe {
   double tolerance;
   void (*set)(PipelineOptions &options);
 };
-/// Where f32 is compared to 1e-5 the optimizer is SGD: Adam divides by the size of a gradient, and so makes of a rounding
-/// error in one that is nearly zero a change as large as the learning rate.
+/// In f32 and f16 the optimizer is SGD: Adam divides by the size of a gradient, and so makes of a rounding error in one
+/// that is nearly zero (a bias before a normalisation, say) a change as large as the learning rate.
 constexpr Recipe kRecipes[] = {
     {"f32", 1e-5, [](PipelineOptions &options) { options.clipNorm = 1, options.optimizer = "sgd"; }},
     {"tf32", 1e-3, [](PipelineOptions &options) { options.precision = "tf32", options.optimizer = "sgd"; }},
@@ -56,13 +56,15 @@ constexpr Recipe kRecipes[] = {
     {"f16", 0x1p-8, [](PipelineOptions &options) { options.precision = "f16", options.optimizer = "sgd"; }},
     {"accumulated", 1e-5,
      [](PipelineOptions &options) { options.accumulate = 2, options.clipNorm = 1, options.optimizer = "sgd"; }},
-    {"f16_accumulated", 0x1p-8, [](PipelineOptions &options) { options.accumulate = 2, options.precision = "f16", options.optimizer = "sgd"; }},
+    {"f16_accumulated", 0x1p-8,
+     [](PipelineOptions &options) { options.accumulate = 2, options.precision = "f16", options.optimizer = "sgd"; }},
     {"fp8_delayed", 0.5, [](PipelineOptions &options) { options.precision = "fp8-delayed", options.clipValue = 1; }},
     {"fp8_current", 0.5, [](PipelineOptions &options) { options.precision = "fp8-current"; }},
     {"fp8_row", 0.5, [](PipelineOptions &options) { options.precision = "fp8-row"; }},
     {"fp8_block", 0.5, [](PipelineOptions &options) { options.precision = "fp8-block"; }},
     {"mxfp8", 0.5, [](PipelineOptions &options) { options.precision = "mxfp8"; }},
-    {"budget", 1e-5, [](PipelineOptions &options) { options.memoryBudget = "min", options.clipNorm = 1, options.optimizer = "sgd"; }},
+    {"budget", 1e-5,
+     [](PipelineOptions &options) { options.memoryBudget = "min", options.clipNorm = 1, options.optimizer = "sgd"; }},
 };
 
 class CudaPlan : public testing::TestWithParam<std::tuple<std::string, Recipe>> {
