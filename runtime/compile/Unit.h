@@ -6,6 +6,7 @@
 #include "runtime/compile/Values.h"
 #include "runtime/fusion/Schedule.h"
 #include "llvm/ADT/StringMap.h"
+#include <set>
 
 namespace recast::compile {
 
@@ -120,6 +121,8 @@ struct RegionOptions {
   bool fuses = true;    ///< Else every operation is a region of its own.
   int reach = 1 << 30;  ///< Operations of the block that may stand between one of a region and the next.
   int64_t minElems = 0; ///< Operations with fewer elements stay with the library.
+  /// Operations that start regions of their own, as the attribute `operators` of a generated step calls them.
+  std::set<std::string> apart = {};
 };
 /// Puts operations that no library takes, only the reference evaluator, into generated steps. Whether one is generated
 /// depends on it alone, not on its neighbours: so is what it computes, to the bit.
