@@ -37,7 +37,7 @@ FORWARD = {
 def timed(case, mode, shapes):
     torch.manual_seed(0)
     if case == "adamw":
-        (shape,) = shapes.values()
+        shape = shapes["w"]
         w = torch.nn.Parameter(torch.randn(shape))
         w.grad = torch.randn(shape)
         eager = torch.optim.AdamW([w], lr=1e-3, fused=True)

@@ -4,6 +4,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "runtime/compile/Unit.h"
+#include "runtime/plan/MemoryUse.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -96,7 +97,8 @@ LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
   return compile::chooseKernels(unit, options.referenceOnly);
 }
 
-/// A plan with its kernels, and regions where asked for. `ceilingBytes`, where given, becomes the arena without regions.
+/// A plan with its kernels, and regions where asked for. `ceilingBytes`, where given, becomes the arena without
+/// regions.
 FailureOr<std::unique_ptr<Plan>> planOf(Unit &unit, const CompileOptions &options,
                                         const compile::RegionOptions *regions, size_t &ceilingBytes) {
   if (failed(runPhases(unit, options)))
@@ -119,30 +121,42 @@ FailureOr<std::unique_ptr<Plan>> planOf(Unit &unit, const CompileOptions &option
   return plan;
 }
 
+/// The operation that was last to join the region that runs at the plan's fullest step, or at that of the body that the
+/// step runs; "" where no region does.
+std::string lastAtFullestStep(const Plan &plan) {
+  MemoryUse use = memoryUse(plan);
+  if (use.fullest < 0)
+    return "";
+  const Step &step = plan.steps[static_cast<size_t>(use.fullest)];
+  auto largest = std::ranges::max_element(step.bodies, {}, &Plan::arenaBytes);
+  if (largest != step.bodies.end())
+    return lastAtFullestStep(*largest);
+  std::vector<std::string> operators = step.spec.attrs.getStrings("operators");
+  return operators.size() > 1 ? operators.back() : "";
+}
+
 /// `owner` keeps alive what constants may be views of.
 Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::StatePairs &state, const std::string &path,
                                            std::shared_ptr<const void> owner, const CompileOptions &options) {
   Diagnostics diagnostics(*module.getContext());
   bool hasRegions = options.regions && !options.referenceOnly && options.device == "cpu";
-  // Fusing makes operands live until the region runs. Where that takes more memory than it saves, regions reach less
-  // far, in the end no further than one operator.
-  compile::RegionOptions all{.minElems = options.regionElems}, near = all, single = all;
-  near.reach = 2;
-  single.fuses = false;
-  std::vector<compile::RegionOptions> attempts = {all, near, single};
-  if (!options.fuseRegions || !hasRegions)
-    attempts = {single};
+  // Fusing makes operands live until the region runs. Where that takes more memory than it saves, the operation that
+  // was last to join the region at the fullest step stands apart; when that does not help, regions reach less far, in
+  // the end no further than one operator.
+  constexpr int kMostApart = 12;
+  compile::RegionOptions regions{.fuses = options.fuseRegions && hasRegions, .minElems = options.regionElems};
   OwningOpRef<ModuleOp> bestModule;
   std::unique_ptr<Unit> bestUnit;
   std::unique_ptr<Plan> best;
-  for (const compile::RegionOptions &regions : attempts) {
+  while (true) {
     OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
     auto unit = std::make_unique<Unit>(*copy, state, owner);
     size_t ceilingBytes = 0;
     auto plan = planOf(*unit, options, hasRegions ? &regions : nullptr, ceilingBytes);
     if (failed(plan))
       return diagnostics.status(path);
-    bool fits = (*plan)->arenaBytes <= ceilingBytes;
+    bool fits = (*plan)->arenaBytes <= ceilingBytes || !regions.fuses;
+    std::string last = fits ? "" : lastAtFullestStep(**plan);
     if (!best || (*plan)->arenaBytes < best->arenaBytes) {
       best = std::move(*plan);
       bestUnit = std::move(unit); // Before the module that it refers to.
@@ -150,6 +164,10 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
     }
     if (fits)
       break;
+    if (!last.empty() && static_cast<int>(regions.apart.size()) < kMostApart && regions.apart.insert(last).second)
+      continue;
+    regions.fuses = regions.reach > 2;
+    regions.reach = 2;
   }
   if (options.generateCode)
     if (Status status = compile::generateCode(*bestUnit, *best, options.emulates); !status.ok())

@@ -292,6 +292,10 @@ public:
   void run();
 
 private:
+  std::string describe(Operation *op) const {
+    const StepSpec &spec = unit.prepared.at(op).spec;
+    return (spec.domain.empty() ? "" : spec.domain + ".") + spec.op + " '" + spec.name + "'";
+  }
   bool isCandidate(Operation *op) const;
   int64_t elemsOf(Operation *op) const;
   bool canMove(const Group &group, Operation *to);
@@ -367,10 +371,8 @@ Prepared Former::prepare(Operation *op, Group &group) {
   spec.op = "region";
   spec.version = 1;
   std::vector<std::string> operators;
-  for (Operation *member : group.members) {
-    const StepSpec &own = unit.prepared.at(member).spec;
-    operators.push_back((own.domain.empty() ? "" : own.domain + ".") + own.op + " '" + own.name + "'");
-  }
+  for (Operation *member : group.members)
+    operators.push_back(describe(member));
   for (Value operand : op->getOperands()) {
     TensorType type;
     [[maybe_unused]] std::string problem = unit.values.typeOf(operand, type);
@@ -507,7 +509,7 @@ void Former::run() {
       continue;
     std::string reason;
     bool isTaken = false;
-    if (options.fuses)
+    if (options.fuses && !options.apart.contains(describe(op)))
       for (int group : producersOf(op)) {
         std::string none;
         if (isTaken || !canMove(*groups[static_cast<size_t>(group)], op) ||

@@ -6,6 +6,7 @@
 #include "runtime/compile/Values.h"
 #include "runtime/fusion/Schedule.h"
 #include "llvm/ADT/StringMap.h"
+#include <set>
 
 namespace recast::compile {
 
@@ -121,6 +122,8 @@ struct RegionOptions {
   int reach = 1 << 30;  ///< Operations of the block that may stand between one of a region and the next.
   bool isForGpu = false; ///< Also what has no elements to speak of: a GPU has no other way to compute it.
   int64_t minElems = 0; ///< Operations with fewer elements stay with the library.
+  /// Operations that start regions of their own, as the attribute `operators` of a generated step calls them.
+  std::set<std::string> apart = {};
 };
 /// Chooses the kernel of one step, if there is one.
 mlir::LogicalResult chooseKernel(Unit &unit, mlir::Operation *op, bool referenceOnly,

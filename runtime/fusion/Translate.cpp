@@ -404,7 +404,9 @@ bool lossTerms(T &t, size_t first, LossTerms &terms) {
   terms.shifted = b.minus(x, b.reduce(Op::ReduceMax, x, {1}));
   terms.powers = t.exp(terms.shifted);
   terms.total = b.reduce(Op::ReduceSum, terms.powers, {1});
-  terms.isLabel = b.compare(Op::Equal, labels, b.counter({1, classes}));
+  // In 32 bits, where they have room: what lies outside is no label, and checked before.
+  DType narrow = classes < int64_t(1) << 31 ? DType::I32 : DType::I64;
+  terms.isLabel = b.compare(Op::Equal, b.cast(labels, narrow), b.cast(b.counter({1, classes}), narrow));
   terms.isKept = ignores ? b.logicalNot(b.compare(Op::Equal, labels, b.constantInt(DType::I64, ignoreIndex))) : -1;
   terms.count = ignores ? b.reduce(Op::ReduceSum, b.cast(terms.isKept, DType::F64), {0, 1})
                         : b.constant(DType::F64, static_cast<double>(dims[0]));
@@ -420,8 +422,9 @@ bool crossEntropy(T &t) {
   if (!lossTerms(t, 0, terms))
     return false;
   int logTotal = b.unary(Op::Log, terms.total);
-  int picked = b.reduce(Op::ReduceSum, b.select(terms.isLabel, terms.shifted, t.number(terms.shifted, 0)), {1});
-  int loss = b.minus(logTotal, picked);
+  int lowest = t.number(terms.shifted, -std::numeric_limits<double>::infinity());
+  int picked = b.reduce(Op::ReduceMax, b.select(terms.isLabel, terms.shifted, lowest), {1});
+  int loss = b.minus(logTotal, b.cast(picked, DType::F64));
   if (terms.isKept >= 0)
     loss = b.select(terms.isKept, loss, t.number(loss, 0));
   std::string_view reduction = t.spec.attrs.stringView("reduction", "mean");
