@@ -1,5 +1,5 @@
-// Which kernels run a plan's steps on a GPU. The order: products go to cuBLASLt, what a region can hold is generated, the
-// rest has a kernel in CUDA C++, or is expanded into operators that have. What then is left is an error.
+// Which kernels run a plan's steps on a GPU. The order: products go to cuBLASLt, what a region can hold is generated,
+// the rest has a kernel in CUDA C++, or is expanded into operators that have. What then is left is an error.
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
@@ -80,8 +80,9 @@ LogicalResult Chooser::chooseRest(bool &hasExpanded) {
 LogicalResult Chooser::run() {
   unit.graph->walk([&](Operation *op) {
     if (op->getNumRegions() && unit.prepared.contains(op) && !isa<ScanOp>(op))
-      problems.push_back("node " + Node(op).describe() +
-                         ": the host does not wait for a value, and what it does depends on one; run it with --device=cpu");
+      problems.push_back(
+          "node " + Node(op).describe() +
+          ": the host does not wait for a value, and what it does depends on one; run it with --device=cpu");
   });
   for (bool hasExpanded = true; hasExpanded;) {
     hasExpanded = false;

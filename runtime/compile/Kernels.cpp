@@ -241,7 +241,8 @@ LogicalResult expandStep(Unit &unit, Operation *op) {
   for (Operation *at = before ? before->getNextNode() : &block.front(), *after; at != end; at = after) {
     after = at->getNextNode();
     std::vector<std::string> refusals;
-    if (isStructure(at) || llvm::all_of(at->getResults(), [&](Value v) { return unit.values.constant(v) != nullptr; }) ||
+    if (isStructure(at) ||
+        llvm::all_of(at->getResults(), [&](Value v) { return unit.values.constant(v) != nullptr; }) ||
         sharesOperand(unit, at))
       continue;
     if (failed(chooseKernel(unit, at, /*referenceOnly=*/false, refusals)))

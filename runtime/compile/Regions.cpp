@@ -327,8 +327,7 @@ bool Former::isCandidate(Operation *op) const {
   if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference")
     return false;
   // A generated step checks labels, and nothing else.
-  if (prepared->second.mayFail &&
-      (options.isForGpu || !isa<SoftmaxCrossEntropyLossOp, train::CrossEntropyGradOp>(op)))
+  if (prepared->second.mayFail && (options.isForGpu || !isa<SoftmaxCrossEntropyLossOp, train::CrossEntropyGradOp>(op)))
     return false;
   for (const TensorType &type : prepared->second.spec.outputs)
     if (type.dtype == DType::F64 && (!options.isForGpu || type.elems() > 1))
@@ -395,9 +394,8 @@ Prepared Former::prepare(Operation *op, Group &group) {
     ranges.push_back(phase.ranges());
     grains.push_back(std::max<int64_t>(1, kGrainElems / std::max<int64_t>(1, phase.rowsPerRange * phase.inner)));
   }
-  prepared.inPlace = options.isForGpu
-                         ? fusion::gpuInPlace(group.builder.region, group.program)
-                         : fusion::inPlaceOf(group.program, group.inputs.size(), group.outputs.size());
+  prepared.inPlace = options.isForGpu ? fusion::gpuInPlace(group.builder.region, group.program)
+                                      : fusion::inPlaceOf(group.program, group.inputs.size(), group.outputs.size());
   for (InPlace pair : prepared.inPlace) {
     pairs.push_back(static_cast<int64_t>(pair.output));
     pairs.push_back(static_cast<int64_t>(pair.input));

@@ -118,10 +118,10 @@ Carried carriedStates(Unit &unit, mlir::Block &block);
 mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
 
 struct RegionOptions {
-  bool fuses = true;    ///< Else every operation is a region of its own.
-  int reach = 1 << 30;  ///< Operations of the block that may stand between one of a region and the next.
+  bool fuses = true;     ///< Else every operation is a region of its own.
+  int reach = 1 << 30;   ///< Operations of the block that may stand between one of a region and the next.
   bool isForGpu = false; ///< Also what has no elements to speak of: a GPU has no other way to compute it.
-  int64_t minElems = 0; ///< Operations with fewer elements stay with the library.
+  int64_t minElems = 0;  ///< Operations with fewer elements stay with the library.
   /// Operations that start regions of their own, as the attribute `operators` of a generated step calls them.
   std::set<std::string> apart = {};
 };

@@ -80,11 +80,10 @@ private:
   void join() {
     if (scheduled.empty())
       return;
-    Scheduled end{
-        {"the end of the step", std::string(kFill), 1, 1, std::vector<std::byte>(sizeof(FillBytesArgs)), {}},
-        0,
-        {},
-        -1};
+    Scheduled end{{"the end of the step", std::string(kFill), 1, 1, std::vector<std::byte>(sizeof(FillBytesArgs)), {}},
+                  0,
+                  {},
+                  -1};
     for (const auto &[stream, piece] : last)
       waitFor(end, piece);
     if (!end.waits.empty())

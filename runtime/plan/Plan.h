@@ -32,9 +32,9 @@ struct Plan;
 /// Reads `inputs`, writes `outputs`: indices into Plan::buffers.
 struct Step {
   StepSpec spec;
-  std::string origin;  ///< The first output's name of the model's node that this step, maybe among others, comes from.
+  std::string origin; ///< The first output's name of the model's node that this step, maybe among others, comes from.
   std::vector<std::string> moreOrigins; ///< Of a step that does the work of several nodes: the others.
-  std::string library; ///< The kernel list entry that was chosen.
+  std::string library;                  ///< The kernel list entry that was chosen.
   std::vector<std::string> refusals;
   std::vector<int> inputs, outputs;
   size_t workspaceOffset = 0, workspaceBytes = 0; ///< In the arena.

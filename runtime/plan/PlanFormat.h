@@ -63,7 +63,8 @@ template <Is<InPlace> T> void fields(auto &archive, T &value) {
 template <Is<Step> T> void fields(auto &archive, T &value) {
   auto &[spec, origin, moreOrigins, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace,
          bodies] = value;
-  archive(spec, origin, moreOrigins, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace, bodies);
+  archive(spec, origin, moreOrigins, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace,
+          bodies);
 }
 template <Is<Output> T> void fields(auto &archive, T &value) {
   auto &[name, buffer, updates] = value;
@@ -83,7 +84,8 @@ template <Is<FileRecord> T> void fields(auto &archive, T &value) {
 }
 template <Is<Plan> T> void fields(auto &archive, T &value) {
   auto &[buffers, steps, inputs, outputs, data, arenaBytes, metadata, code, device, threads] = value;
-  archive(buffers, data, steps, inputs, outputs, arenaBytes, metadata, code, device, threads); // Data before what reads it.
+  archive(buffers, data, steps, inputs, outputs, arenaBytes, metadata, code, device,
+          threads); // Data before what reads it.
 }
 
 } // namespace recast::plan_format

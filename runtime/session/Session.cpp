@@ -228,9 +228,8 @@ Status Session::activate(int64_t rows) {
     if (!plan)
       return plan.status();
     program.plan = std::move(*plan);
-    auto executor = options.makeExecutor
-                        ? options.makeExecutor(*program.plan)
-                        : Executor::create(*program.plan, options.referenceOnly, options.communicator);
+    auto executor = options.makeExecutor ? options.makeExecutor(*program.plan)
+                                         : Executor::create(*program.plan, options.referenceOnly, options.communicator);
     if (!executor)
       return executor.status();
     program.executor = std::move(*executor);

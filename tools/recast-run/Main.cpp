@@ -87,8 +87,11 @@ int main(int argc, char **argv) {
   std::vector<std::string> dimTexts;
   std::string kernels;
   flags.app.add_option("--dim", dimTexts, "Bind a symbolic dimension (repeatable)")->type_name("NAME=N")->expected(1);
-  flags.app.add_option("--kernels", kernels, "generated: generate code for small operators too; library: generate none; reference: the plain evaluator "
-                 "only: slow, the oracle")
+  flags.app
+      .add_option(
+          "--kernels", kernels,
+          "generated: generate code for small operators too; library: generate none; reference: the plain evaluator "
+          "only: slow, the oracle")
       ->type_name("generated|library|reference");
   if (auto code = flags.parse(argc, argv))
     return *code;

@@ -57,7 +57,8 @@ void RunFlags::addRunFlags() {
                  "Optimizer steps over which the learning rate rises from 0")
       ->type_name("N");
   app.add_option("--min-lr", session.schedule.minLr, "Where linear and cosine end (default 0)")->type_name("RATE");
-  app.add_option("--device", device, "Where to run (default: cpu); check: the CUDA plan on this processor, every command checked (slow)")
+  app.add_option("--device", device,
+                 "Where to run (default: cpu); check: the CUDA plan on this processor, every command checked (slow)")
       ->type_name("cpu|cuda[:N]|check");
   app.add_option("--threads", threadsArg, "Threads to use (default: all)")->type_name("N");
   app.add_option("--profile", session.profile, "Write a Chrome trace of the kernels")->type_name("FILE.json");

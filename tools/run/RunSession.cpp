@@ -76,8 +76,7 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
     auto plan = planner({});
     if (!plan)
       return fail(plan.message());
-    auto executor =
-        makeExecutor ? makeExecutor(**plan) : Executor::create(**plan, flags.session.referenceOnly);
+    auto executor = makeExecutor ? makeExecutor(**plan) : Executor::create(**plan, flags.session.referenceOnly);
     return executor ? explain(**executor) : fail(executor.message());
   }
   SessionOptions options = flags.session;

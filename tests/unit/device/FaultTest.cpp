@@ -4,7 +4,6 @@
 #include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
-#include "runtime/kernels/cuda/table/Matmul.h"
 #include <algorithm>
 #include <cstring>
 #include <gmock/gmock.h>

@@ -229,8 +229,8 @@ TEST(GpuRegions, PtxAssemblesForEveryArchitecture) {
   std::ofstream(path) << *ptx;
   for (const char *architecture : {"sm_80", "sm_90", "sm_100"}) {
     std::string said = path.string() + ".log";
-    std::string command =
-        std::string(RECAST_PTXAS) + " -v -arch=" + architecture + " " + path.string() + " -o /dev/null >" + said + " 2>&1";
+    std::string command = std::string(RECAST_PTXAS) + " -v -arch=" + architecture + " " + path.string() +
+                          " -o /dev/null >" + said + " 2>&1";
     int code = std::system(command.c_str());
     std::ifstream in(said);
     std::string text((std::istreambuf_iterator<char>(in)), {});

@@ -21,8 +21,8 @@ std::span<const Kernel> kernels() {
   static const std::vector<Kernel> all = [] {
     std::vector<Kernel> all;
     for (std::span<const Kernel> family :
-         {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels(), orderKernels(),
-          anyReduceKernels(), roundingKernels()})
+         {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels(),
+          orderKernels(), anyReduceKernels(), roundingKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

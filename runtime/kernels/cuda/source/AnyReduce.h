@@ -9,8 +9,8 @@ inline constexpr int kMaxReduceDims = 8;
 
 enum class ReduceKind : int { Sum, Mean, Max, Min };
 
-/// dst[i] = the reduction of `reducedCount` elements of src, whose first is where the digits of i say. A thread a result:
-/// elements are added in their order, in f64 or modulo 2^64.
+/// dst[i] = the reduction of `reducedCount` elements of src, whose first is where the digits of i say. A thread a
+/// result: elements are added in their order, in f64 or modulo 2^64.
 struct AnyReduceArgs {
   const void *src;
   void *dst;

@@ -16,8 +16,7 @@ std::span<const Row> rows() {
 }
 
 std::string_view libraryOf(const Program &program) {
-  bool isProduct =
-      std::ranges::any_of(program.launches, [](const Launch &launch) { return launch.kernel == kMatmul; });
+  bool isProduct = std::ranges::any_of(program.launches, [](const Launch &launch) { return launch.kernel == kMatmul; });
   return isProduct ? "cublaslt" : "cuda";
 }
 

@@ -1,4 +1,5 @@
-// Reductions over any axes, rounding to tf32, Dropout that drops nothing, and the collectives of a process that is alone.
+// Reductions over any axes, rounding to tf32, Dropout that drops nothing, and the collectives of a process that is
+// alone.
 #include "runtime/kernels/cuda/source/AnyReduce.h"
 #include "runtime/kernels/cuda/source/Rounding.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
