@@ -6,10 +6,14 @@
 namespace recast::tools {
 
 llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
-                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads) {
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads,
+                     const std::string &device) {
   if (threads)
     setThreadCount(threads);
-  auto plan = compileModule(module, {});
+  CompileOptions options{.regions = true}; // As recast-run.
+  options.device = device == "cpu" ? "cpu" : "cuda";
+  options.emulates = device == "check";
+  auto plan = compileModule(module, options);
   if (!plan)
     return llvm::createStringError((model == "-" ? "standard input" : model) + ": " + plan.message());
   std::vector<PlanSource> sources;

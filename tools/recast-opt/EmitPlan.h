@@ -7,10 +7,12 @@
 
 namespace recast::tools {
 
-/// Compiles the module, which comes from `model`, for this machine and `threads` threads (0: all) and writes the plan;
+/// Compiles the module, which comes from `model`, for this machine and `threads` threads (0: all), or for `device` cuda
+/// or check (CUDA, with host code for the checking device), and writes the plan;
 /// "-" is standard output. Weights that lie in `files`, which the module was loaded from, are referred to. An error is
 /// one sentence.
 llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
-                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads);
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads,
+                     const std::string &device);
 
 } // namespace recast::tools

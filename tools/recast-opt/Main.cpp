@@ -123,6 +123,10 @@ cl::OptionCategory &freeThreads() {
     taken->removeArgument();
   return category;
 }
+Flag<std::string> planDevice("device",
+                             "What --emit=plan compiles for: cpu, cuda, or check: cuda, to be run by recast-exec "
+                             "--device=check",
+                             "cpu", cl::value_desc("cpu|cuda|check"));
 cl::opt<int> threads("threads", cl::desc("Threads that --emit=plan compiles for (default: all)"), cl::init(0),
                      cl::cat(freeThreads()));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
@@ -236,8 +240,10 @@ std::string readOptions(PipelineOptions &o) {
     return "--emit=" + kind + ": step, gradient, forward, inference, training-info, mlir or plan is needed";
   if (planOf != "step" && planOf != "gradient" && planOf != "forward" && planOf != "inference")
     return "--plan-of=" + planOf + ": step, gradient, forward or inference is needed";
-  if (kind != "plan" && (planOf.getNumOccurrences() || threads.getNumOccurrences()))
-    return "--plan-of and --threads are for --emit=plan";
+  if (kind != "plan" && (planOf.getNumOccurrences() || threads.getNumOccurrences() || planDevice.getNumOccurrences()))
+    return "--plan-of, --threads and --device are for --emit=plan";
+  if (planDevice != "cpu" && planDevice != "cuda" && planDevice != "check")
+    return "--device=" + planDevice + ": cpu, cuda or check is needed";
   if (threads.getNumOccurrences() && (threads < 1 || threads > 4096))
     return "--threads=" + std::to_string(threads) + ": a number from 1 to 4096 is needed";
   if (kind == "plan")
@@ -431,7 +437,7 @@ int main(int argc, char **argv) {
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
           !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
-                               "checkpoint", "solve-time", "threads", "plan-of", "report", "calibrate", "cost-profile"},
+                               "checkpoint", "solve-time", "threads", "plan-of", "device", "report", "calibrate", "cost-profile"},
                               name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
@@ -450,7 +456,7 @@ int main(int argc, char **argv) {
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
   if (auto error = emitKind == "mlir" ? io::saveText(*module, target)
                    : emitKind == "plan"
-                       ? tools::emitPlan(*module, input, target, files, threads)
+                       ? tools::emitPlan(*module, input, target, files, threads, planDevice)
                        : io::saveModel(*module, target, input, files.front().get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.

@@ -1,8 +1,5 @@
 // recast-run: compiles a model and runs it in one process.
 #include "runtime/compile/Compile.h"
-#include "runtime/device/Checking.h"
-#include "runtime/device/SessionExecutor.h"
-#include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/run/RunSession.h"
 #include <charconv>
@@ -50,19 +47,6 @@ std::vector<GraphInput> dataInputs(const Model &model, const Dims &dims) {
   return result;
 }
 
-/// `name` is check, cuda or cuda:N.
-Result<std::unique_ptr<Executor>> createCudaExecutor(const std::string &name, const Plan &plan) {
-  if (name == "check")
-    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
-  int ordinal = 0;
-  if (size_t colon = name.find(':'); colon != std::string::npos)
-    std::from_chars(name.data() + colon + 1, name.data() + name.size(), ordinal);
-  auto device = device::CudaDevice::open(ordinal);
-  if (!device)
-    return device.status();
-  return device::createSessionExecutor(plan, std::move(*device), {});
-}
-
 int runModel(const tools::RunFlags &flags, const CompileOptions &options, Communicator *ranks) {
   auto model = Model::load(flags.model);
   if (!model)
@@ -74,10 +58,7 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
     bound.inputs = inputs;
     return (*model)->compile(bound);
   };
-  tools::MakeExecutor makeExecutor;
-  if (options.device == "cuda")
-    makeExecutor = [&](const Plan &plan) { return createCudaExecutor(flags.device, plan); };
-  return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks, makeExecutor);
+  return tools::runSession(flags, dataInputs(**model, options.dims), plan, ranks);
 }
 
 } // namespace

@@ -1,17 +1,41 @@
 #include "tools/run/RunSession.h"
+#include "runtime/device/Checking.h"
+#include "runtime/device/SessionExecutor.h"
+#include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/kernels/Parallel.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/ranks/Join.h"
+#include <charconv>
 
 namespace recast::tools {
 
 namespace {
+
+int explain(const Plan &plan) {
+  std::printf("%sarena: %zu bytes planned\n", print(plan).c_str(), plan.arenaBytes);
+  return kDone;
+}
 
 int explain(const Executor &executor) {
   const Plan &plan = executor.plan();
   std::printf("%sarena: %zu bytes planned, %zu bytes used\n", print(plan).c_str(), plan.arenaBytes,
               executor.arenaBytes());
   return kDone;
+}
+
+/// `name` is check, cuda or cuda:N.
+Result<std::unique_ptr<Executor>> createDeviceExecutor(const std::string &name, const Plan &plan) {
+  if (plan.device != "cuda")
+    return Status::error("--device=" + name + ": the plan is compiled for " + plan.device);
+  if (name == "check")
+    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
+  int ordinal = 0;
+  if (size_t colon = name.find(':'); colon != std::string::npos)
+    std::from_chars(name.data() + colon + 1, name.data() + name.size(), ordinal);
+  auto device = device::CudaDevice::open(ordinal);
+  if (!device)
+    return device.status();
+  return device::createSessionExecutor(plan, std::move(*device), {});
 }
 
 /// One line an output: what a model that is no step model was run for.
@@ -66,23 +90,27 @@ int withRanks(const RunFlags &flags, const std::function<int(Communicator *)> &r
 }
 
 int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Planner &planner,
-               Communicator *communicator, const MakeExecutor &makeExecutor) {
+               Communicator *communicator) {
   auto fail = [&](const std::string &text) { return failRun(flags.tool, text); };
-  if (flags.device != "cpu" && !makeExecutor)
-    return fail("--device=" + flags.device + ": this build has no CUDA device; run with --device=cpu");
+  bool isOnCpu = flags.device == "cpu";
+  if (!isOnCpu && communicator)
+    return fail("--device=" + flags.device + ": several ranks train on the CPU only");
   if (flags.threads)
     setThreadCount(flags.threads);
   if (flags.explain && !flags.session.data) {
     auto plan = planner({});
     if (!plan)
       return fail(plan.message());
-    auto executor = makeExecutor ? makeExecutor(**plan) : Executor::create(**plan, flags.session.referenceOnly);
+    if (!isOnCpu) // A CUDA plan can be looked at without a device.
+      return explain(**plan);
+    auto executor = Executor::create(**plan, flags.session.referenceOnly);
     return executor ? explain(**executor) : fail(executor.message());
   }
   SessionOptions options = flags.session;
   options.progress = flags.explain ? nullptr : stderr;
   options.communicator = communicator;
-  options.makeExecutor = makeExecutor;
+  if (!isOnCpu)
+    options.makeExecutor = [&](const Plan &plan) { return createDeviceExecutor(flags.device, plan); };
   auto session = Session::create(std::move(options), std::move(inputs), planner);
   if (!session)
     return fail(session.message());
@@ -103,6 +131,9 @@ int runPlan(const RunFlags &flags, Communicator *communicator) {
   auto plan = readPlan(flags.model);
   if (!plan)
     return failRun(flags.tool, plan.message());
+  if ((*plan)->device != "cpu" && flags.device == "cpu")
+    return failRun(flags.tool, "'" + flags.model + "' is compiled for " + (*plan)->device +
+                                   ": run it with --device=cuda, or --device=check without a GPU");
   return runSession(
       flags, inputsOf(**plan),
       [&](const auto &) -> Result<std::unique_ptr<Plan>> {

@@ -8,13 +8,10 @@ namespace recast::tools {
 /// them where it fails: they wait for each other.
 int withRanks(const RunFlags &flags, const std::function<int(Communicator *)> &run);
 
-/// Makes the executor of plans for a device; null where that is this processor.
-using MakeExecutor = std::function<Result<std::unique_ptr<Executor>>(const Plan &)>;
-
 /// Explains the plan or runs the session, as the flags say, and gives the exit code. `inputs` are those that are no
 /// state.
 int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Planner &planner,
-               Communicator *communicator, const MakeExecutor &makeExecutor = {});
+               Communicator *communicator);
 
 /// The same where the flags name a compiled plan.
 int runPlan(const RunFlags &flags, Communicator *communicator);
