@@ -12,34 +12,6 @@ Hazards::Clock &Hazards::clockOf(int stream) {
   return clock;
 }
 
-std::pair<Hazards::Segments::iterator, Hazards::Segments::iterator> Hazards::cut(uintptr_t begin, uintptr_t end) {
-  auto split = [this](uintptr_t at) {
-    auto after = segments.upper_bound(at);
-    if (after == segments.begin())
-      return;
-    auto before = std::prev(after);
-    if (before->first == at || before->second.end <= at)
-      return;
-    Segment tail = before->second;
-    before->second.end = at;
-    segments.emplace(at, std::move(tail));
-  };
-  split(begin);
-  split(end);
-  // Gaps.
-  uintptr_t at = begin;
-  for (auto it = segments.lower_bound(begin); at < end;) {
-    uintptr_t next = it == segments.end() || it->first > end ? end : it->first;
-    if (next > at)
-      segments.emplace(at, Segment{next, {}, nullptr, {}});
-    if (it == segments.end() || it->first >= end)
-      break;
-    at = it->second.end;
-    ++it;
-  }
-  return {segments.lower_bound(begin), segments.lower_bound(end)};
-}
-
 std::string Hazards::note(const std::string &step, std::span<const MemoryUse> uses, int stream) {
   Clock &clock = clockOf(stream);
   uint64_t tick = ++clock[static_cast<size_t>(stream)];
@@ -52,20 +24,20 @@ std::string Hazards::note(const std::string &step, std::span<const MemoryUse> us
   for (const MemoryUse &use : uses) {
     if (!use.isRead || !use.bytes)
       continue;
-    auto [begin, end] = cut(start(use), start(use) + use.bytes);
+    auto [begin, end] = memory.cut(start(use), start(use) + use.bytes);
     auto name = std::make_shared<const std::string>(use.name);
     for (auto it = begin; it != end; ++it) {
-      Segment &segment = it->second;
-      if (segment.write.stream < 0)
+      History &history = it->second.history;
+      if (history.write.stream < 0)
         return step + " reads " + use.name + ", which nothing has written";
-      if (!isBefore(segment.write, clock))
-        return about(use, "reads", segment.write, "writes") + ", and no event puts the read after the write";
-      if (use.value && segment.value != use.value)
-        return about(use, "reads", segment.write, "has written over");
+      if (!isBefore(history.write, clock))
+        return about(use, "reads", history.write, "writes") + ", and no event puts the read after the write";
+      if (use.value && history.value != use.value)
+        return about(use, "reads", history.write, "has written over");
       Access access{stream, tick, sharedStep, name};
-      auto same = std::ranges::find(segment.reads, stream, &Access::stream);
-      if (same == segment.reads.end())
-        segment.reads.push_back(access);
+      auto same = std::ranges::find(history.reads, stream, &Access::stream);
+      if (same == history.reads.end())
+        history.reads.push_back(access);
       else
         *same = access;
     }
@@ -73,18 +45,18 @@ std::string Hazards::note(const std::string &step, std::span<const MemoryUse> us
   for (const MemoryUse &use : uses) {
     if (!use.isWritten || !use.bytes)
       continue;
-    auto [begin, end] = cut(start(use), start(use) + use.bytes);
+    auto [begin, end] = memory.cut(start(use), start(use) + use.bytes);
     Access access{stream, tick, sharedStep, std::make_shared<const std::string>(use.name)};
     for (auto it = begin; it != end; ++it) {
-      Segment &segment = it->second;
-      if (!isBefore(segment.write, clock))
-        return about(use, "writes", segment.write, "writes") + ", and no event orders the two";
-      for (const Access &read : segment.reads)
+      History &history = it->second.history;
+      if (!isBefore(history.write, clock))
+        return about(use, "writes", history.write, "writes") + ", and no event orders the two";
+      for (const Access &read : history.reads)
         if (!isBefore(read, clock))
           return about(use, "writes", read, "reads") + ", and no event puts the write after the read";
-      segment.write = access;
-      segment.value = use.value;
-      segment.reads.clear();
+      history.write = access;
+      history.value = use.value;
+      history.reads.clear();
     }
   }
   return "";

@@ -1,6 +1,7 @@
 // Which accesses of memory are in order: vector clocks of streams and events over ranges of addresses.
 #pragma once
 #include "runtime/device/Device.h"
+#include "runtime/device/IntervalMap.h"
 #include <map>
 #include <memory>
 #include <span>
@@ -29,14 +30,11 @@ private:
     uint64_t tick = 0;
     std::shared_ptr<const std::string> step, name;
   };
-  /// Bytes with one history.
-  struct Segment {
-    uintptr_t end;
+  struct History {
     Access write;
     const void *value = nullptr;
     std::vector<Access> reads; ///< Since the write: the last of each stream.
   };
-  using Segments = std::map<uintptr_t, Segment>;
 
   Clock &clockOf(int stream);
   bool isBefore(const Access &access, const Clock &clock) const {
@@ -44,12 +42,9 @@ private:
            access.tick <=
                (static_cast<size_t>(access.stream) < clock.size() ? clock[static_cast<size_t>(access.stream)] : 0);
   }
-  /// Cuts segments so that [begin, end) is made of whole ones; gaps become segments without a history.
-  std::pair<Segments::iterator, Segments::iterator> cut(uintptr_t begin, uintptr_t end);
-
   std::vector<Clock> clocks; ///< By stream.
   std::map<int, Clock> events;
-  Segments segments;
+  IntervalMap<History> memory;
 };
 
 } // namespace recast::device

@@ -1,18 +1,13 @@
 // Which stream each piece of work runs on, and what it waits for.
 #include "runtime/device/DeviceExecutor.h"
+#include "runtime/device/IntervalMap.h"
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
 
 namespace recast::device {
 namespace {
-
-bool overlap(const MemoryUse &a, const MemoryUse &b) {
-  return a.data < b.data + b.bytes && b.data < a.data + a.bytes && (a.isWritten || b.isWritten);
-}
-bool dependsOn(const Work &later, const Work &earlier) {
-  return std::ranges::any_of(later.uses, [&](const MemoryUse &use) {
-    return std::ranges::any_of(earlier.uses, [&](const MemoryUse &other) { return overlap(use, other); });
-  });
-}
 
 class Scheduler {
 public:
@@ -31,10 +26,7 @@ private:
   using Clock = std::vector<size_t>;
 
   void add(Work item) {
-    std::vector<size_t> needs;
-    for (size_t i = scheduled.size(); i-- > 0;)
-      if (dependsOn(item, scheduled[i].work))
-        needs.push_back(i);
+    std::vector<size_t> needs = clocks.size() > 1 ? needsOf(item) : std::vector<size_t>();
     int stream = streamFor(needs);
     Scheduled next{std::move(item), stream, {}, -1};
     for (size_t need : needs) // The latest first: what it waited for is waited for with it.
@@ -42,6 +34,31 @@ private:
     if (ends[static_cast<size_t>(stream)] == 0 && !scheduled.empty())
       waitFor(next, 0); // A stream's first work comes after what stream 0 has done before the step.
     place(std::move(next));
+  }
+
+  /// What wrote or read the memory last that a piece writes or reads: numbers of pieces, the latest first.
+  std::vector<size_t> needsOf(const Work &item) {
+    std::set<size_t, std::greater<>> needs;
+    for (bool isWriting : {false, true})
+      for (const MemoryUse &use : item.uses) {
+        if (!(isWriting ? use.isWritten : use.isRead) || !use.bytes)
+          continue;
+        auto start = reinterpret_cast<uintptr_t>(use.data);
+        auto [begin, end] = memory.cut(start, start + use.bytes);
+        for (auto it = begin; it != end; ++it) {
+          History &history = it->second.history;
+          if (history.writer)
+            needs.insert(*history.writer);
+          if (isWriting) {
+            needs.insert(history.readers.begin(), history.readers.end());
+            history = {scheduled.size(), {}};
+          } else {
+            history.readers.push_back(scheduled.size());
+          }
+        }
+      }
+    needs.erase(scheduled.size()); // Itself, where it writes what it reads.
+    return {needs.begin(), needs.end()};
   }
 
   /// That of the latest piece that it needs where nothing has come after that, else the one that has least work.
@@ -90,6 +107,11 @@ private:
       place(std::move(end));
   }
 
+  struct History {
+    std::optional<size_t> writer;
+    std::vector<size_t> readers; ///< Since then.
+  };
+  IntervalMap<History> memory;
   std::vector<Clock> clocks;
   std::vector<size_t> ends;      ///< Pieces of each stream.
   std::map<size_t, size_t> last; ///< The last piece of each stream.
