@@ -77,6 +77,13 @@ public:
   /// Adds an operation; false, and a reason, where the region cannot take it, which then is as it was.
   bool append(Operation *op, std::string &reason);
   bool contains(Operation *op) const { return members.contains(op); }
+  /// False where the operation would surely bring too many operands: known before it is translated.
+  bool hasRoomFor(Operation *op) const {
+    size_t added = op->getNumResults();
+    for (Value operand : op->getOperands())
+      added += !isAbsent(operand) && !values.contains(operand) && !unit.values.constant(operand);
+    return members.size() < kMostOperations && inputs.size() + outputs.size() + added <= kMostOperands;
+  }
   /// Calls visit(user) for operations of the block outside of the group that read `value` or a view of it.
   void forEachUser(Value value, function_ref<void(Operation *)> visit) const;
   bool isReadOutside(Value value) const {
@@ -510,8 +517,8 @@ void Former::run() {
     if (options.fuses && !options.apart.contains(describe(op)))
       for (int group : producersOf(op)) {
         std::string none;
-        if (isTaken || !canMove(*groups[static_cast<size_t>(group)], op) ||
-            !groups[static_cast<size_t>(group)]->append(op, none))
+        if (isTaken || !groups[static_cast<size_t>(group)]->hasRoomFor(op) ||
+            !canMove(*groups[static_cast<size_t>(group)], op) || !groups[static_cast<size_t>(group)]->append(op, none))
           continue;
         groupOf[op] = group;
         isTaken = true;

@@ -68,6 +68,18 @@ bool writeFile(const std::string &path, const std::string &bytes) {
   return !out.has_error();
 }
 
+/// The program that links; "" where there is none.
+const std::string &linkerPath() {
+  static const std::string found = [] {
+    for (const std::string &name :
+         {"ld.lld-" + std::to_string(LLVM_VERSION_MAJOR), std::string("ld.lld"), std::string("ld")})
+      if (auto path = llvm::sys::findProgramByName(name))
+        return *path;
+    return std::string();
+  }();
+  return found;
+}
+
 /// Writes numbers and text, each with its end.
 class Printer {
 public:
@@ -86,17 +98,12 @@ public:
 } // namespace
 
 Result<std::string> linkObjects(const std::vector<std::string> &objects) {
-  auto linker = llvm::sys::findProgramByName("ld.lld-" + std::to_string(LLVM_VERSION_MAJOR));
-  for (const char *name : {"ld.lld", "ld"})
-    if (!linker)
-      linker = llvm::sys::findProgramByName(name);
-  if (!linker)
-    return Status::error("no linker for generated code: install lld, or put ld.lld into PATH");
+  const std::string &linker = linkerPath();
   TemporaryFolder folder;
   if (folder.path.empty())
     return Status::error("generated code cannot be linked: no folder for temporary files can be made");
   std::string base = folder.path.str().str(), out = base + "/regions.so";
-  std::vector<std::string> args = {*linker, "-shared", "--hash-style=gnu", "-o", out};
+  std::vector<std::string> args = {linker, "-shared", "--hash-style=gnu", "-o", out};
   for (size_t i = 0; i < objects.size(); ++i) {
     args.push_back(base + "/" + std::to_string(i) + ".o");
     if (!writeFile(args.back(), objects[i]))
@@ -104,16 +111,20 @@ Result<std::string> linkObjects(const std::vector<std::string> &objects) {
   }
   std::vector<llvm::StringRef> views(args.begin(), args.end());
   std::string problem;
-  if (llvm::sys::ExecuteAndWait(*linker, views, std::nullopt, {}, 0, 0, &problem) != 0)
-    return Status::error("linking generated code with " + *linker + " failed" +
-                         (problem.empty() ? "" : ": " + problem));
+  if (llvm::sys::ExecuteAndWait(linker, views, std::nullopt, {}, 0, 0, &problem) != 0)
+    return Status::error("linking generated code with " + linker + " failed" + (problem.empty() ? "" : ": " + problem));
   auto file = llvm::MemoryBuffer::getFile(out);
   if (!file)
-    return Status::error("linking generated code with " + *linker + " gave no file");
+    return Status::error("linking generated code with " + linker + " gave no file");
   return (*file)->getBuffer().str();
 }
 
-std::string whyNoCode() { return host().hasAvx2 ? "" : "generated code needs a processor with AVX2, FMA and F16C"; }
+std::string whyNoCode() {
+  if (!host().hasAvx2)
+    return "generated code needs a processor with AVX2, FMA and F16C";
+  return linkerPath().empty() ? "generated code needs a linker: install lld, or put ld.lld into PATH" : "";
+}
+
 std::string hostTarget() { return host().level; }
 
 std::string contentName(const Region &region, const Program &program) {

@@ -319,7 +319,7 @@ template <bool isLog> bool softmax(T &t) {
   if (isLog)
     y = t.b.minus(shifted, t.b.cast(t.b.unary(Op::Log, total), DType::F32));
   else
-    y = t.b.over(powers, t.b.cast(total, DType::F32));
+    y = t.b.times(powers, t.b.cast(t.reciprocal(total), DType::F32));
   return t.give(t.b.view(t.b.cast(y, t.outType()), t.spec.outputs[0].dims));
 }
 

@@ -126,8 +126,11 @@ private:
 
 void collectFacts(const Plan &plan, std::map<std::string, OriginFacts> &facts) {
   std::map<std::string, std::vector<int>> stepsOf;
-  for (size_t i = 0; i < plan.steps.size(); ++i)
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
     stepsOf[plan.steps[i].origin].push_back(static_cast<int>(i));
+    for (const std::string &origin : plan.steps[i].moreOrigins)
+      stepsOf[origin].push_back(static_cast<int>(i));
+  }
   std::map<std::string, OriginGroup> groups;
   std::vector<OriginGroup *> writers(plan.buffers.size());
   for (const auto &[origin, steps] : stepsOf) {

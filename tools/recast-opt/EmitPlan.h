@@ -12,7 +12,6 @@ namespace recast::tools {
 /// "-" is standard output. Weights that lie in `files`, which the module was loaded from, are referred to. An error is
 /// one sentence.
 llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
-                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads,
-                     const std::string &device);
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads, const std::string &device);
 
 } // namespace recast::tools

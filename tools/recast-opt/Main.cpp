@@ -437,7 +437,8 @@ int main(int argc, char **argv) {
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
           !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
-                               "checkpoint", "solve-time", "threads", "plan-of", "device", "report", "calibrate", "cost-profile"},
+                               "checkpoint", "solve-time", "threads", "plan-of", "device", "report", "calibrate",
+                               "cost-profile"},
                               name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
