@@ -12,14 +12,13 @@ std::vector<Work> randomWork(std::mt19937 &random, size_t count) {
   auto number = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
   std::vector<Work> work;
   // All memory has been written before.
-  work.push_back(
-      {"first", "", 1, 1, {}, {{"all", reinterpret_cast<std::byte *>(4096), 4096, false, true, nullptr}}, nullptr});
+  work.push_back({"first", "", 1, 1, {}, {{"all", reinterpret_cast<std::byte *>(4096), 4096, false, true, nullptr}}});
   for (size_t i = 0; i < count; ++i) {
-    Work item{"work " + std::to_string(i), "", 1, 1, {}, {}, nullptr};
+    Work item{"work " + std::to_string(i), "", 1, 1, {}, {}};
     for (int k = number(2); k >= 0; --k) {
       auto *data = reinterpret_cast<std::byte *>(4096 + 64 * number(31));
       int kind = number(2);
-      item.uses.push_back({"memory", data, static_cast<size_t>(32 + 32 * number(6)), kind != 0, kind != 1, nullptr});
+      item.uses.push_back({"memory", data, static_cast<size_t>(32 + 32 * number(6)), kind != 0, kind != 1});
     }
     work.push_back(std::move(item));
   }
