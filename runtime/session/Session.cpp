@@ -345,9 +345,12 @@ Status Session::runStep(int64_t step) {
   if (search)
     for (const std::string &finding : search->findings(executor))
       progress->say("step " + std::to_string(step + 1) + ": " + finding);
-  if (outputs)
+  if (outputs) {
+    if (Status status = executor.pullState(); !status.ok()) // New state is among the outputs.
+      return status;
     if (Status status = outputs->append(executor); !status.ok())
       return status;
+  }
   if (metrics) {
     std::vector<Metric> line;
     for (const Output &output : active->plan->outputs)

@@ -1,0 +1,41 @@
+"""tools/check-cuda packs plans and runs them: here on the checking device, with recast-exec; and it can fail."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import kit
+
+
+def main():
+    test = kit.Test(__doc__)
+    script = Path(__file__).resolve().parents[2] / "tools/check-cuda"
+    folder = test.temp / "packed"
+
+    def call(*arguments):
+        return subprocess.run([sys.executable, script, *map(str, arguments), "--device=check"], capture_output=True,
+                              text=True)
+
+    packed = call("pack", folder, "--models=mlp", f"--corpus={test.corpus}", f"--bin={test.bin}")
+    if packed.returncode:
+        test.stop(packed.stderr or packed.stdout)
+    cases = json.loads((folder / "cases.json").read_text())
+    test.check(len(cases) == 9, f"{len(cases)} plans of one model, one a preset")
+    done = call("run", folder)
+    for line in done.stdout.splitlines():
+        if line.startswith("|"):
+            test.check("| ok |" in line, line)
+    test.check(done.returncode == 0 and f"met {len(cases)} of {len(cases)}" in done.stdout, done.stdout.splitlines()[-1])
+    test.check(len(list((folder / "results").glob("*.md"))) == 1, "a result file is written")
+
+    cases[0]["want"]["loss"][-1] *= 1.1
+    (folder / "cases.json").write_text(json.dumps(cases))
+    (folder / "plans" / f"{cases[1]['name']}.plan").write_bytes(b"no plan")
+    done = call("run", folder)
+    test.check(done.returncode == 1 and f"met {len(cases) - 2} of {len(cases)}" in done.stdout,
+               "another number and a plan that is none are told")
+    test.finish()
+
+
+if __name__ == "__main__":
+    main()
