@@ -57,10 +57,11 @@ private:
     if (failure.empty())
       failure = "kernel " + std::string(kernel->name) + ", block " + std::to_string(block) + ", " + std::move(what);
   }
-  /// Of a fibre: what it did is wrong, and it does not go on.
-  void stop(const std::string &what) {
+  /// Of a fibre: what it did is wrong, and it does not go on. Its stack is given up as it is: what `say` makes is gone
+  /// by then, and callers hold nothing that has to be destroyed.
+  template <typename Say> void stop(Say say) {
     isRunning = false;
-    fail("thread " + std::to_string(thread) + ": " + what);
+    fail("thread " + std::to_string(thread) + ": " + say());
     threads[static_cast<size_t>(thread)].fibre.suspend();
   }
   void checkRace(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic, std::string_view name);
@@ -232,7 +233,7 @@ void *Machine::shared(const char *tag, size_t bytes, size_t alignment) {
   if (found == sharedVariables.end()) {
     size_t offset = (sharedBytes + alignment - 1) / alignment * alignment;
     if (offset + bytes > kSharedBytes)
-      stop("more than " + std::to_string(kSharedBytes) + " bytes of shared memory");
+      stop([] { return "more than " + std::to_string(kSharedBytes) + " bytes of shared memory"; });
     sharedBytes = offset + bytes;
     found = sharedVariables.emplace(tag, SharedVariable{offset, bytes}).first;
   }
@@ -252,7 +253,7 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
   auto access = [&] { return (isWrite ? "a store of " : "a load of ") + std::to_string(bytes) + " bytes"; };
   if (within(sharedMemory.data(), sharedBytes)) {
     if (address % bytes)
-      return stop(access() + " of shared memory is misaligned");
+      return stop([&] { return access() + " of shared memory is misaligned"; });
     return checkRace(address, bytes, isWrite, isAtomic, "");
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -262,8 +263,10 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
       continue;
     lastRange[isWrite] = index;
     if (address % bytes)
-      return stop(access() + " at byte " + std::to_string(address - reinterpret_cast<uintptr_t>(range.data)) + " of " +
-                  range.name + " is misaligned");
+      return stop([&] {
+        return access() + " at byte " + std::to_string(address - reinterpret_cast<uintptr_t>(range.data)) + " of " +
+               range.name + " is misaligned";
+      });
     if (isTracked[index])
       checkRace(address, bytes, isWrite, isAtomic, range.name);
     return;
@@ -271,11 +274,14 @@ void Machine::touch(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic
   if (!isWrite && address >= reinterpret_cast<uintptr_t>(&__executable_start) &&
       address < reinterpret_cast<uintptr_t>(&_end))
     return;
-  size_t offset = 0;
-  std::string name = nameOf(address, offset);
-  stop(access() + (name.empty() ? " outside of every buffer of the launch"
-                                : " at byte " + std::to_string(offset) + " of " + name +
-                                      (isWrite ? ", which is only read" : ", which is only written")));
+  stop([&] {
+    size_t offset = 0;
+    std::string name = nameOf(address, offset);
+    if (name.empty())
+      return access() + " outside of every buffer of the launch";
+    return access() + " at byte " + std::to_string(offset) + " of " + name +
+           (isWrite ? ", which is only read" : ", which is only written");
+  });
 }
 
 /// The range that holds an address; "" where none does.
@@ -294,11 +300,13 @@ void Machine::checkRace(uintptr_t address, size_t bytes, bool isWrite, bool isAt
   Access access{scope, block, thread, barriers, threads[static_cast<size_t>(thread)].warpOperations, isAtomic};
   for (size_t i = 0; i < bytes; ++i) {
     if (name.empty() && !isWrite && !shadow.isWritten(address + i, access))
-      return stop("a load of shared memory that no thread has written");
+      return stop([] { return "a load of shared memory that no thread has written"; });
     const Access *other = isWrite ? shadow.write(address + i, access) : shadow.read(address + i, access);
     if (other)
-      return stop("a race with thread " + std::to_string(other->thread) + " of block " + std::to_string(other->block) +
-                  " on " + (name.empty() ? "shared memory" : std::string(name)) + ": nothing orders the two accesses");
+      return stop([&] {
+        return "a race with thread " + std::to_string(other->thread) + " of block " + std::to_string(other->block) +
+               " on " + (name.empty() ? "shared memory" : std::string(name)) + ": nothing orders the two accesses";
+      });
   }
 }
 
