@@ -54,9 +54,8 @@ private:
     draft.phase.nodes.push_back(std::move(node));
     return static_cast<int>(draft.phase.nodes.size()) - 1;
   }
-  bool close(Draft &draft);
   bool chooseInner(Draft &draft);
-  bool setLevels(Draft &draft);
+  void setLevels(Draft &draft);
   int64_t chunksOf(int value) const;
 
   const Expr &at(int value) const { return region.values[static_cast<size_t>(value)]; }
@@ -221,13 +220,15 @@ bool Scheduler::fill(SpaceKey key, Draft &draft) {
     if (key.count % elems)
       return fail("a result that is no part of its loop");
     Map map = canonical({{key.count / elems, elems, 1}});
-    // A slot of its own would be read where it is made.
     int node = evaluate(value, map, key, draft);
     if (node < 0)
       return false;
     draft.phase.stores.push_back({node, draft.wantedIsSlot[i], index, std::move(map)});
   }
-  return close(draft);
+  if (!chooseInner(draft))
+    return false;
+  setLevels(draft);
+  return true;
 }
 
 /// Calls visit(map) for every map of the phase.
@@ -286,16 +287,13 @@ bool Scheduler::chooseInner(Draft &draft) {
   return true;
 }
 
-bool Scheduler::setLevels(Draft &draft) {
+void Scheduler::setLevels(Draft &draft) {
   Phase &phase = draft.phase;
-  bool isOneRow = phase.rows() == 1;
   auto levelOf = [&](const Map &map) {
     if (map.empty())
       return Level::Scalar;
-    return map[0].div < phase.inner && !(map[0].div >= phase.inner) ? Level::Element : Level::Row;
+    return map[0].div < phase.inner ? Level::Element : Level::Row;
   };
-  (void)isOneRow;
-  phase.passes = 1;
   for (Node &node : phase.nodes) {
     node.level = levelOf(node.map);
     for (int arg : node.args) {
@@ -308,10 +306,7 @@ bool Scheduler::setLevels(Draft &draft) {
     }
     phase.passes = std::max(phase.passes, node.pass + 1);
   }
-  return true;
 }
-
-bool Scheduler::close(Draft &draft) { return chooseInner(draft) && setLevels(draft); }
 
 bool Scheduler::run() {
   findStages();
