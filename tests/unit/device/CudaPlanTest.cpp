@@ -1,5 +1,5 @@
 // Whole training steps of the torch corpus as CUDA plans: nothing is refused, the checking device finds no fault, and
-// the numbers are those of the CPU's reference kernels, which sum in double as the host's stand-ins do.
+// the numbers are those of the CPU's reference kernels, which sum in double as the kernels of CUDA plans do.
 #include "ir/io/Load.h"
 #include "ir/onnx/Node.h"
 #include "mlir/IR/BuiltinOps.h"
