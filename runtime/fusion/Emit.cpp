@@ -6,19 +6,18 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "runtime/fusion/Compute.h"
 #include "runtime/fusion/MathFunctions.h"
-#include <map>
+#include "runtime/fusion/PhaseCode.h"
 
 using namespace mlir;
 namespace recast::fusion {
 
 namespace {
 
-class PhaseEmitter {
+class PhaseEmitter : PhaseCode {
 public:
   PhaseEmitter(ImplicitLocOpBuilder &b, const Region &region, const Program &program, const Phase &phase,
                const EmitOptions &options)
-      : b(b), region(region), program(program), phase(phase), options(options), scalars(phase.nodes.size()),
-        rows(phase.nodes.size()) {}
+      : PhaseCode(b, region, program, phase), options(options) {}
   void run(func::FuncOp function);
 
 private:
@@ -37,39 +36,16 @@ private:
 
   Value elementValue(int node, Span &span);
   Value computeNode(const Node &node, Span *span);
-  Value loadScalar(DType type, Value base, Value offset);
   Value combine(const Node &node, Value offset, Span *span);
   void storeElement(DType type, Value base, Value offset, Value x, const Span &span);
 
-  /// The number of the first element of the row in `map`, by the row's number.
-  Value rowOffset(const Map &map);
-  bool variesInRow(const Map &map) const { return !map.empty() && map[0].div < phase.inner; }
-  DType typeOf(int node) const { return phase.nodes[static_cast<size_t>(node)].type; }
   Level levelOf(int node) const { return phase.nodes[static_cast<size_t>(node)].level; }
   Value knownOnce(int node) const {
     return levelOf(node) == Level::Scalar ? scalars[static_cast<size_t>(node)] : rows[static_cast<size_t>(node)];
   }
-  std::vector<int> reductionsOf(int pass) const;
   void keepExpensive();
   void hideLength();
 
-  Value number(int64_t value) { return constantOf(b, b.getI64Type(), value); }
-  Value add(Value x, Value y) { return arith::AddIOp::create(b, x, y); }
-  Value mul(Value x, int64_t y) { return y == 1 ? x : arith::MulIOp::create(b, x, number(y)).getResult(); }
-  Value address(Value base, DType type, Value offset) {
-    return LLVM::GEPOp::create(b, base.getType(), memoryType(b.getContext(), type), base,
-                               ArrayRef<LLVM::GEPArg>{offset});
-  }
-  Value slotBase(int slot) {
-    return LLVM::GEPOp::create(
-        b, workspace.getType(), b.getI8Type(), workspace,
-        ArrayRef<LLVM::GEPArg>{number(static_cast<int64_t>(program.slots[static_cast<size_t>(slot)].offset))});
-  }
-  /// The part of a slot that this range has.
-  Value partBase(int slot) {
-    const SlotInfo &info = program.slots[static_cast<size_t>(slot)];
-    return address(slotBase(slot), info.type, mul(range, info.elems));
-  }
   Value operand(int index) { return operands[static_cast<size_t>(index)]; }
   Value splat(Value x, int64_t lanes) {
     return vector::BroadcastOp::create(b, VectorType::get({lanes}, x.getType()), x);
@@ -79,33 +55,17 @@ private:
   void forLoop(Value begin, Value end, int64_t step, ValueRange init,
                function_ref<SmallVector<Value>(Value, ValueRange)> body, SmallVector<Value> &results);
 
-  ImplicitLocOpBuilder &b;
-  const Region &region;
-  const Program &program;
-  const Phase &phase;
   const EmitOptions &options;
-  Value workspace, range, row, length;
   Value hiddenLength; ///< Where the last vector of a row is not whole: the elements of a row, or of all rows.
-  std::vector<Value> operands;
   /// One a node: memory for a row of it, where passes after the first one that computes it read it again.
   std::vector<Value> kept;
-  std::vector<bool> isComputed;          ///< One a node: its row is in that memory since an earlier pass.
-  std::vector<bool> computedNow;         ///< Since this pass.
-  std::vector<Value> scalars, rows;      ///< Nodes that are known, one a node.
-  std::map<const void *, Value> offsets; ///< Of maps, in this row.
+  std::vector<bool> isComputed;  ///< One a node: its row is in that memory since an earlier pass.
+  std::vector<bool> computedNow; ///< Since this pass.
 };
 
 void PhaseEmitter::forLoop(Value begin, Value end, int64_t step, ValueRange init,
                            function_ref<SmallVector<Value>(Value, ValueRange)> body, SmallVector<Value> &results) {
-  auto loop = scf::ForOp::create(b, begin, end, number(step), init);
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  SmallVector<Value> yielded = body(loop.getInductionVar(), loop.getRegionIterArgs());
-  if (!init.empty()) {
-    b.setInsertionPointToEnd(loop.getBody());
-    scf::YieldOp::create(b, yielded);
-  }
-  results.assign(loop.getResults().begin(), loop.getResults().end());
+  results = PhaseCode::forLoop(begin, end, number(step), init, body);
 }
 
 void PhaseEmitter::run(func::FuncOp function) {
@@ -226,30 +186,13 @@ void PhaseEmitter::hideLength() {
   hiddenLength = LLVM::LoadOp::create(b, b.getI64Type(), at, 8, /*isVolatile=*/true);
 }
 
-std::vector<int> PhaseEmitter::reductionsOf(int pass) const {
-  std::vector<int> found;
-  for (size_t i = 0; i < phase.nodes.size(); ++i)
-    if (phase.nodes[i].kind == Node::Reduce && phase.nodes[i].pass == pass + 1)
-      found.push_back(static_cast<int>(i));
-  return found;
-}
-
 void PhaseEmitter::emitRow(Value at) {
-  row = at;
-  offsets.clear();
-  std::ranges::fill(rows, Value());
-  length = number(phase.inner);
+  Value elems = number(phase.inner);
   if (phase.count % phase.inner)
-    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, hiddenLength, mul(row, phase.inner)));
+    elems = arith::MinSIOp::create(b, elems, arith::SubIOp::create(b, hiddenLength, mul(at, phase.inner)));
   else if (phase.inner % options.lanes)
-    length = hiddenLength;
-  // Offsets of rows belong before the loops over elements.
-  for (const Node &node : phase.nodes)
-    rowOffset(node.map);
-  for (const Store &store : phase.stores)
-    rowOffset(store.map);
-  for (const Accumulation &accumulation : phase.accumulations)
-    rowOffset(accumulation.kept);
+    elems = hiddenLength;
+  enterRow(at, elems);
   emitRowNodes(0);
   for (int pass = 0; pass < phase.passes; ++pass) {
     computedNow.assign(phase.nodes.size(), false);
@@ -261,7 +204,7 @@ void PhaseEmitter::emitRow(Value at) {
   for (const Store &store : phase.stores)
     if (!variesInRow(store.map)) {
       DType type = typeOf(store.node);
-      Value base = store.isSlot ? slotBase(store.index) : operand(static_cast<int>(region.inputs.size()) + store.index);
+      Value base = baseOf(store);
       LLVM::StoreOp::create(b, toMemory(b, type, knownOnce(store.node)), address(base, type, rowOffset(store.map)));
     }
 }
@@ -375,7 +318,7 @@ SmallVector<Value> PhaseEmitter::emitSpan(int pass, Value first, Value mask, Val
   }
   for (auto [store, x] : llvm::zip(phase.stores, stored))
     if (x) {
-      Value base = store.isSlot ? slotBase(store.index) : operand(static_cast<int>(region.inputs.size()) + store.index);
+      Value base = baseOf(store);
       storeElement(typeOf(store.node), base, add(rowOffset(store.map), first), x, span);
     }
   return results;
@@ -444,11 +387,6 @@ Value PhaseEmitter::computeNode(const Node &node, Span *span) {
   return compute(b, node, args, types);
 }
 
-Value PhaseEmitter::loadScalar(DType type, Value base, Value offset) {
-  Type memory = memoryType(b.getContext(), type);
-  return fromMemory(b, type, LLVM::LoadOp::create(b, memory, address(base, type, offset)));
-}
-
 Value PhaseEmitter::combine(const Node &node, Value offset, Span *span) {
   const SlotInfo &slot = program.slots[static_cast<size_t>(node.index)];
   Value base = slotBase(node.index);
@@ -481,32 +419,6 @@ void PhaseEmitter::storeElement(DType type, Value base, Value offset, Value x, c
     LLVM::MaskedStoreOp::create(b, stored, at, span.mask, align);
   else
     LLVM::StoreOp::create(b, stored, at, align);
-}
-
-Value PhaseEmitter::rowOffset(const Map &map) {
-  auto known = offsets.find(&map);
-  if (known != offsets.end())
-    return known->second;
-  Value offset = number(0);
-  int64_t numRows = phase.rows();
-  for (const Digit &digit : map) {
-    int64_t div = digit.div, size = digit.size, stride = digit.stride;
-    if (div < phase.inner) { // Goes on within the row.
-      if (size <= phase.inner)
-        continue;
-      stride *= phase.inner;
-      size = (size + phase.inner - 1) / phase.inner;
-      div = phase.inner;
-    }
-    div /= phase.inner;
-    Value term = row;
-    if (div > 1)
-      term = arith::DivUIOp::create(b, term, number(div));
-    if (div * size < numRows)
-      term = arith::RemUIOp::create(b, term, number(size));
-    offset = add(offset, mul(term, stride));
-  }
-  return offsets[&map] = offset;
 }
 
 Value PhaseEmitter::reduceLanes(Op op, DType type, Value x) {

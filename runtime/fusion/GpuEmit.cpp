@@ -5,7 +5,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "runtime/fusion/Compute.h"
 #include "runtime/fusion/MathFunctions.h"
-#include <map>
+#include "runtime/fusion/PhaseCode.h"
 #include <set>
 
 using namespace mlir;
@@ -30,10 +30,10 @@ int64_t groupOf(const Phase &phase) { return phase.inner <= kWarpRow ? kWarp : k
 /// What groups are given one after another: rows, or chunks of them with a part of each slot.
 int64_t itemsOf(const Phase &phase) { return phase.accumulations.empty() ? phase.rows() : phase.ranges(); }
 
-class PhaseKernel {
+class PhaseKernel : PhaseCode {
 public:
   PhaseKernel(ImplicitLocOpBuilder &b, const Region &region, const Program &program, const Phase &phase)
-      : b(b), region(region), program(program), phase(phase), scalars(phase.nodes.size()), rows(phase.nodes.size()) {}
+      : PhaseCode(b, region, program, phase) {}
   void run(func::FuncOp function);
 
 private:
@@ -48,7 +48,7 @@ private:
   void emitGroups();
   void emitRange(Value range);
   void emitRow(Value at);
-  void enterRow(Value at);
+  void beginRow(Value at);
   void emitPass(int pass);
   void emitRowNodes(int pass);
   SmallVector<Value> emitElement(int pass, Value column, ValueRange sums, bool isLast);
@@ -59,63 +59,30 @@ private:
   Value combine(const Node &node, Value offset);
   void addTo(const Accumulation &accumulation, Value offset, Value x);
 
-  Value rowOffset(const Map &map);
-  bool variesInRow(const Map &map) const { return !map.empty() && map[0].div < phase.inner; }
   Value offsetOf(const Map &map, Element *element) {
     Value offset = rowOffset(map);
     return element && variesInRow(map) ? add(offset, element->column) : offset;
   }
-  DType typeOf(int node) const { return phase.nodes[static_cast<size_t>(node)].type; }
-  std::vector<int> reductionsOf(int pass) const;
 
   /// The reduction over the lanes of the group, which all of them get.
   Value reduceGroup(Op op, DType type, Value x);
   Value shuffleXor(Value x, int64_t lanes);
   void syncGroup() { call(group == kWarp ? gpu_names::kSyncWarp : gpu_names::kSyncThreads, {}, {}); }
 
-  Value number(int64_t value) { return constantOf(b, b.getI64Type(), value); }
-  Value add(Value x, Value y) { return arith::AddIOp::create(b, x, y); }
-  Value mul(Value x, int64_t y) { return y == 1 ? x : arith::MulIOp::create(b, x, number(y)).getResult(); }
   Value isLess(Value x, Value y) { return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, x, y); }
   Value isZero(Value x) { return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, x, number(0)); }
-  Value pointerTo(Value base, DType type, Value offset) {
-    return LLVM::GEPOp::create(b, base.getType(), memoryType(b.getContext(), type), base,
-                               ArrayRef<LLVM::GEPArg>{offset});
-  }
-  Value load(DType type, Value base, Value offset) {
-    Value at = pointerTo(base, type, offset);
-    return fromMemory(b, type, LLVM::LoadOp::create(b, memoryType(b.getContext(), type), at));
-  }
   void store(DType type, Value base, Value offset, Value x) {
-    LLVM::StoreOp::create(b, toMemory(b, type, x), pointerTo(base, type, offset));
-  }
-  Value slotBase(int slot) {
-    auto offset = static_cast<int64_t>(program.slots[static_cast<size_t>(slot)].offset);
-    return LLVM::GEPOp::create(b, workspace.getType(), b.getI8Type(), workspace,
-                               ArrayRef<LLVM::GEPArg>{number(offset)});
-  }
-  Value partBase(int slot) {
-    const SlotInfo &info = program.slots[static_cast<size_t>(slot)];
-    return pointerTo(slotBase(slot), info.type, mul(range, info.elems));
+    LLVM::StoreOp::create(b, toMemory(b, type, x), address(base, type, offset));
   }
   Value call(StringRef name, Type result, ValueRange args);
   Value index(StringRef name) {
     Value x = call(name, name == gpu_names::kThread ? b.getI32Type() : b.getI64Type(), {});
     return x.getType() == b.getI64Type() ? x : arith::ExtUIOp::create(b, b.getI64Type(), x).getResult();
   }
-  SmallVector<Value> forLoop(Value begin, Value end, Value step, ValueRange init,
-                             function_ref<SmallVector<Value>(Value, ValueRange)> body);
   void ifThen(Value condition, function_ref<void()> body);
 
-  ImplicitLocOpBuilder &b;
-  const Region &region;
-  const Program &program;
-  const Phase &phase;
   int64_t group = kWarp;
-  Value workspace, thread, lane, range, row, length;
-  std::vector<Value> operands;
-  std::vector<Value> scalars, rows;      ///< Nodes that are known, one a node.
-  std::map<const void *, Value> offsets; ///< Of maps, in this row.
+  Value thread, lane;
 };
 
 Value PhaseKernel::call(StringRef name, Type result, ValueRange args) {
@@ -130,19 +97,6 @@ Value PhaseKernel::call(StringRef name, Type result, ValueRange args) {
   }
   auto made = func::CallOp::create(b, name, results, args);
   return result ? made.getResult(0) : Value();
-}
-
-SmallVector<Value> PhaseKernel::forLoop(Value begin, Value end, Value step, ValueRange init,
-                                        function_ref<SmallVector<Value>(Value, ValueRange)> body) {
-  auto loop = scf::ForOp::create(b, begin, end, step, init);
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  SmallVector<Value> yielded = body(loop.getInductionVar(), loop.getRegionIterArgs());
-  if (!init.empty()) {
-    b.setInsertionPointToEnd(loop.getBody());
-    scf::YieldOp::create(b, yielded);
-  }
-  return SmallVector<Value>(loop.getResults());
 }
 
 void PhaseKernel::ifThen(Value condition, function_ref<void()> body) {
@@ -186,7 +140,7 @@ void PhaseKernel::emitElements() {
     if (isSingle)
       emitScalars();
     bool isOneRow = phase.rows() == 1;
-    enterRow(isOneRow ? number(0) : arith::DivUIOp::create(b, element, number(phase.inner)).getResult());
+    beginRow(isOneRow ? number(0) : arith::DivUIOp::create(b, element, number(phase.inner)).getResult());
     Element at{isOneRow ? element : arith::RemUIOp::create(b, element, number(phase.inner)).getResult(),
                SmallVector<Value>(phase.nodes.size())};
     emitRowNodes(0);
@@ -237,24 +191,15 @@ void PhaseKernel::emitRange(Value at) {
   });
 }
 
-void PhaseKernel::enterRow(Value at) {
-  row = at;
-  offsets.clear();
-  std::ranges::fill(rows, Value());
-  length = number(phase.inner);
+void PhaseKernel::beginRow(Value at) {
+  Value elems = number(phase.inner);
   if (phase.count % phase.inner)
-    length = arith::MinSIOp::create(b, length, arith::SubIOp::create(b, number(phase.count), mul(row, phase.inner)));
-  // Offsets of rows belong before the loops over elements.
-  for (const Node &node : phase.nodes)
-    rowOffset(node.map);
-  for (const Store &store : phase.stores)
-    rowOffset(store.map);
-  for (const Accumulation &accumulation : phase.accumulations)
-    rowOffset(accumulation.kept);
+    elems = arith::MinSIOp::create(b, elems, arith::SubIOp::create(b, number(phase.count), mul(at, phase.inner)));
+  enterRow(at, elems);
 }
 
 void PhaseKernel::emitRow(Value at) {
-  enterRow(at);
+  beginRow(at);
   emitRowNodes(0);
   for (int pass = 0; pass < phase.passes; ++pass) {
     emitPass(pass);
@@ -276,14 +221,6 @@ void PhaseKernel::emitRowNodes(int pass) {
     if (node.level == Level::Row && node.pass == pass && node.kind != Node::Reduce)
       rows[i] = computeNode(node, nullptr);
   }
-}
-
-std::vector<int> PhaseKernel::reductionsOf(int pass) const {
-  std::vector<int> found;
-  for (size_t i = 0; i < phase.nodes.size(); ++i)
-    if (phase.nodes[i].kind == Node::Reduce && phase.nodes[i].pass == pass + 1)
-      found.push_back(static_cast<int>(i));
-  return found;
 }
 
 void PhaseKernel::emitPass(int pass) {
@@ -328,7 +265,7 @@ void PhaseKernel::emitPass(int pass) {
 void PhaseKernel::addTo(const Accumulation &accumulation, Value offset, Value x) {
   DType type = program.slots[static_cast<size_t>(accumulation.slot)].type;
   Value base = partBase(accumulation.slot);
-  store(type, base, offset, accumulate(b, accumulation.op, type, load(type, base, offset), x));
+  store(type, base, offset, accumulate(b, accumulation.op, type, loadScalar(type, base, offset), x));
 }
 
 SmallVector<Value> PhaseKernel::emitElement(int pass, Value column, ValueRange sums, bool isLast) {
@@ -361,8 +298,7 @@ void PhaseKernel::storeAll(Element &element, bool varying) {
     values.push_back(variesInRow(store.map) == varying ? valueOf(store.node, &element) : Value());
   for (auto [to, x] : llvm::zip(phase.stores, values))
     if (x) {
-      Value base = to.isSlot ? slotBase(to.index) : operands[region.inputs.size() + static_cast<size_t>(to.index)];
-      store(typeOf(to.node), base, offsetOf(to.map, &element), x);
+      store(typeOf(to.node), baseOf(to), offsetOf(to.map, &element), x);
     }
 }
 
@@ -386,9 +322,9 @@ Value PhaseKernel::computeNode(const Node &node, Element *element) {
   if (node.kind == Node::Combine)
     return combine(node, offsetOf(node.map, element));
   if (node.kind == Node::Load)
-    return load(node.type, operands[static_cast<size_t>(node.index)], offsetOf(node.map, element));
+    return loadScalar(node.type, operands[static_cast<size_t>(node.index)], offsetOf(node.map, element));
   if (node.kind == Node::Slot)
-    return load(node.type, slotBase(node.index), offsetOf(node.map, element));
+    return loadScalar(node.type, slotBase(node.index), offsetOf(node.map, element));
   if (node.op == Op::Counter)
     return offsetOf(node.map, element);
   SmallVector<Value> args;
@@ -404,35 +340,9 @@ Value PhaseKernel::combine(const Node &node, Value offset) {
   const SlotInfo &slot = program.slots[static_cast<size_t>(node.index)];
   Value base = slotBase(node.index), start = neutral(b, node.op, slot.type, b.getI64Type());
   return forLoop(number(0), number(slot.chunks), number(1), start, [&](Value chunk, ValueRange sums) {
-    Value part = load(slot.type, base, add(mul(chunk, slot.elems), offset));
+    Value part = loadScalar(slot.type, base, add(mul(chunk, slot.elems), offset));
     return SmallVector<Value>({accumulate(b, node.op, slot.type, sums[0], part)});
   })[0];
-}
-
-Value PhaseKernel::rowOffset(const Map &map) {
-  auto known = offsets.find(&map);
-  if (known != offsets.end())
-    return known->second;
-  Value offset = number(0);
-  int64_t numRows = phase.rows();
-  for (const Digit &digit : map) {
-    int64_t div = digit.div, size = digit.size, stride = digit.stride;
-    if (div < phase.inner) { // Goes on within the row.
-      if (size <= phase.inner)
-        continue;
-      stride *= phase.inner;
-      size = (size + phase.inner - 1) / phase.inner;
-      div = phase.inner;
-    }
-    div /= phase.inner;
-    Value term = row;
-    if (div > 1)
-      term = arith::DivUIOp::create(b, term, number(div));
-    if (div * size < numRows)
-      term = arith::RemUIOp::create(b, term, number(size));
-    offset = add(offset, mul(term, stride));
-  }
-  return offsets[&map] = offset;
 }
 
 Value PhaseKernel::shuffleXor(Value x, int64_t lanes) {
