@@ -31,8 +31,9 @@ private:
   void emitRow(Value row);
   void emitPass(int pass);
   SmallVector<Value> emitSpan(int pass, Value first, Value mask, ValueRange sums, bool isLast);
-  /// Nodes that a row needs once, from this pass on.
-  void emitRowNodes(int pass);
+  void emitRowNodes(int pass) {
+    PhaseCode::emitRowNodes(pass, [&](const Node &node) { return computeNode(node, nullptr); });
+  }
 
   Value elementValue(int node, Span &span);
   Value computeNode(const Node &node, Span *span);
@@ -209,30 +210,11 @@ void PhaseEmitter::emitRow(Value at) {
     }
 }
 
-void PhaseEmitter::emitRowNodes(int pass) {
-  for (size_t i = 0; i < phase.nodes.size(); ++i) {
-    const Node &node = phase.nodes[i];
-    if (node.level == Level::Row && node.pass == pass && node.kind != Node::Reduce)
-      rows[i] = computeNode(node, nullptr);
-  }
-}
-
 void PhaseEmitter::emitPass(int pass) {
   bool isLast = pass + 1 == phase.passes;
   std::vector<int> reductions = reductionsOf(pass);
-  bool hasWork = !reductions.empty();
   SmallVector<std::pair<Op, DType>> sums;
-  for (int node : reductions)
-    sums.push_back({phase.nodes[static_cast<size_t>(node)].op, typeOf(node)});
-  if (isLast) {
-    hasWork |= !phase.accumulations.empty();
-    for (const Store &store : phase.stores)
-      hasWork |= variesInRow(store.map);
-    for (const Accumulation &accumulation : phase.accumulations)
-      if (!variesInRow(accumulation.kept))
-        sums.push_back({accumulation.op, program.slots[static_cast<size_t>(accumulation.slot)].type});
-  }
-  if (!hasWork)
+  if (!sumsOf(pass, sums))
     return;
   int64_t lanes = options.lanes;
   Type index = VectorType::get({lanes}, b.getI32Type());

@@ -50,7 +50,9 @@ private:
   void emitRow(Value at);
   void beginRow(Value at);
   void emitPass(int pass);
-  void emitRowNodes(int pass);
+  void emitRowNodes(int pass) {
+    PhaseCode::emitRowNodes(pass, [&](const Node &node) { return computeNode(node, nullptr); });
+  }
   SmallVector<Value> emitElement(int pass, Value column, ValueRange sums, bool isLast);
   void storeAll(Element &element, bool varying);
 
@@ -215,30 +217,11 @@ void PhaseKernel::emitRow(Value at) {
   }
 }
 
-void PhaseKernel::emitRowNodes(int pass) {
-  for (size_t i = 0; i < phase.nodes.size(); ++i) {
-    const Node &node = phase.nodes[i];
-    if (node.level == Level::Row && node.pass == pass && node.kind != Node::Reduce)
-      rows[i] = computeNode(node, nullptr);
-  }
-}
-
 void PhaseKernel::emitPass(int pass) {
   bool isLast = pass + 1 == phase.passes;
   std::vector<int> reductions = reductionsOf(pass);
-  bool hasWork = !reductions.empty();
   SmallVector<std::pair<Op, DType>> sums;
-  for (int node : reductions)
-    sums.push_back({phase.nodes[static_cast<size_t>(node)].op, typeOf(node)});
-  if (isLast) {
-    hasWork |= !phase.accumulations.empty();
-    for (const Store &store : phase.stores)
-      hasWork |= variesInRow(store.map);
-    for (const Accumulation &accumulation : phase.accumulations)
-      if (!variesInRow(accumulation.kept))
-        sums.push_back({accumulation.op, program.slots[static_cast<size_t>(accumulation.slot)].type});
-  }
-  if (!hasWork)
+  if (!sumsOf(pass, sums))
     return;
   SmallVector<Value> carried;
   for (auto [op, type] : sums)

@@ -91,4 +91,25 @@ std::vector<int> PhaseCode::reductionsOf(int pass) const {
   return found;
 }
 
+bool PhaseCode::sumsOf(int pass, SmallVector<std::pair<Op, DType>> &sums) const {
+  for (int node : reductionsOf(pass))
+    sums.push_back({phase.nodes[static_cast<size_t>(node)].op, typeOf(node)});
+  if (pass + 1 < phase.passes)
+    return !sums.empty();
+  bool stores = llvm::any_of(phase.stores, [&](const Store &store) { return variesInRow(store.map); });
+  bool hasWork = !sums.empty() || !phase.accumulations.empty() || stores;
+  for (const Accumulation &accumulation : phase.accumulations)
+    if (!variesInRow(accumulation.kept))
+      sums.push_back({accumulation.op, program.slots[static_cast<size_t>(accumulation.slot)].type});
+  return hasWork;
+}
+
+void PhaseCode::emitRowNodes(int pass, function_ref<Value(const Node &)> compute) {
+  for (size_t i = 0; i < phase.nodes.size(); ++i) {
+    const Node &node = phase.nodes[i];
+    if (node.level == Level::Row && node.pass == pass && node.kind != Node::Reduce)
+      rows[i] = compute(node);
+  }
+}
+
 } // namespace recast::fusion

@@ -38,6 +38,12 @@ protected:
   /// Reductions over the row that are known after this pass.
   std::vector<int> reductionsOf(int pass) const;
 
+  /// What is summed over a row in a pass: reductions, in the last one also accumulations of whole rows. False where the
+  /// pass has nothing to do.
+  bool sumsOf(int pass, llvm::SmallVector<std::pair<Op, DType>> &sums) const;
+  /// Computes the nodes that a row needs once, from this pass on.
+  void emitRowNodes(int pass, llvm::function_ref<mlir::Value(const Node &)> compute);
+
   mlir::ImplicitLocOpBuilder &b;
   const Region &region;
   const Program &program;

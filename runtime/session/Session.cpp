@@ -1,9 +1,11 @@
 #include "runtime/session/Session.h"
 #include "runtime/plan/Files.h"
 #include "runtime/session/State.h"
+#define XXH_INLINE_ALL
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <xxhash.h>
 
 namespace recast {
 
@@ -170,10 +172,7 @@ Status Session::compareRanks() {
   std::string text = print(*active->plan);
   for (const auto &[key, value] : position(firstStep))
     text += key + "=" + value + "\n";
-  // FNV-1a, as two numbers that a double holds.
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (unsigned char c : text)
-    hash = (hash ^ c) * 0x100000001b3u;
+  uint64_t hash = XXH3_64bits(text.data(), text.size()); // As two numbers that a double holds.
   std::vector<double> hashes(2 * static_cast<size_t>(communicator.size()));
   size_t own = 2 * static_cast<size_t>(communicator.rank());
   hashes[own] = static_cast<double>(hash >> 32);

@@ -94,7 +94,10 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
   auto fail = [&](const std::string &text) { return failRun(flags.tool, text); };
   bool isOnCpu = flags.device == "cpu";
   if (!isOnCpu && communicator)
-    return fail("--device=" + flags.device + ": several ranks train on the CPU only");
+    return fail("--device=" + flags.device + ": several ranks train on the CPU only; run them with --device=cpu");
+  if (!isOnCpu && (flags.session.findNonFinite || !flags.session.profile.empty()))
+    return fail("--device=" + flags.device +
+                " tells nothing of single steps: --find-nonfinite and --profile need --device=cpu");
   if (flags.threads)
     setThreadCount(flags.threads);
   if (flags.explain && !flags.session.data) {

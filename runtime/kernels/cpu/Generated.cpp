@@ -2,34 +2,10 @@
 #include "runtime/kernels/Parallel.h"
 #include "runtime/plan/CheckPlan.h"
 #include "runtime/reference/Loops.h"
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace recast {
 
 namespace {
-
-/// The descriptor stays open while the object is: the loader knows objects by their path, which has its number.
-Result<void *> open(const CodeObject &object, int &file) {
-  file = memfd_create("recast-generated", MFD_CLOEXEC);
-  if (file < 0)
-    return Status::error("generated code cannot be loaded: there is no memory for a file");
-  size_t done = 0;
-  while (done < object.bytes.size()) {
-    ssize_t count = write(file, object.bytes.data() + done, object.bytes.size() - done);
-    if (count <= 0)
-      break;
-    done += static_cast<size_t>(count);
-  }
-  std::string path = "/proc/self/fd/" + std::to_string(file);
-  void *handle = done == object.bytes.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  if (handle)
-    return handle;
-  close(file);
-  const char *reason = dlerror();
-  return Status::error("the plan's generated code cannot be loaded" + (reason ? ": " + std::string(reason) : ""));
-}
 
 class Generated final : public Kernel {
 public:
@@ -108,32 +84,23 @@ private:
 
 } // namespace
 
-GeneratedCode::~GeneratedCode() {
-  for (void *handle : handles)
-    dlclose(handle);
-  for (int file : files)
-    close(file);
-}
-
 Status GeneratedCode::load(std::span<const CodeObject> objects) {
   for (const CodeObject &object : objects) {
     if (object.kind != CodeObject::SharedObject)
       continue;
     if (Status status = checkTarget(object.target); !status.ok())
       return Status::error("the plan cannot run: " + status.message());
-    int file = -1;
-    Result<void *> handle = open(object, file);
-    if (!handle)
-      return handle.status();
-    files.push_back(file);
-    handles.push_back(*handle);
+    Result<SharedObject> opened = SharedObject::open(object.bytes);
+    if (!opened)
+      return opened.status();
+    loaded.push_back(std::move(*opened));
   }
   return Status::success();
 }
 
 GeneratedCode::Entry GeneratedCode::find(const std::string &name) const {
-  for (void *handle : handles)
-    if (void *symbol = dlsym(handle, name.c_str()))
+  for (const SharedObject &object : loaded)
+    if (void *symbol = object.find(name))
       return reinterpret_cast<Entry>(symbol);
   return nullptr;
 }

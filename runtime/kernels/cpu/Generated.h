@@ -1,6 +1,7 @@
 // Steps whose code was generated from the graph (runtime/fusion). Links no compiler: the plan carries the code.
 #pragma once
 #include "runtime/plan/Plan.h"
+#include "runtime/plan/SharedObject.h"
 
 namespace recast {
 
@@ -12,17 +13,13 @@ class GeneratedCode {
 public:
   using Entry = void (*)(void *const *buffers, void *workspace, int64_t begin, int64_t end);
 
-  GeneratedCode() = default;
-  GeneratedCode(const GeneratedCode &) = delete;
-  ~GeneratedCode();
   /// An error where code is for another processor, or damaged.
   Status load(std::span<const CodeObject> objects);
   /// Null where no object has it.
   Entry find(const std::string &name) const;
 
 private:
-  std::vector<void *> handles;
-  std::vector<int> files;
+  std::vector<SharedObject> loaded;
 };
 
 /// A step of the library "generated". Its attributes:

@@ -11,6 +11,7 @@
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/exec/Executor.h"
 #include "runtime/session/Safetensors.h"
+#include "tests/unit/Corpus.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,25 +21,8 @@
 namespace recast::device {
 namespace {
 
-namespace fs = std::filesystem;
-const fs::path kTorch = fs::path(RECAST_CORPUS) / "torch";
-
-/// Those whose gradient can be built.
-std::vector<std::string> modelNames() {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (const auto &entry : fs::directory_iterator(kTorch, code)) {
-    std::string name = entry.path().filename().string();
-    bool isRefused = std::ranges::any_of(std::array{"gru_", "lstm_", "rnn_", "ctrl_"},
-                                         [&](const char *start) { return name.starts_with(start); });
-    if (fs::exists(entry.path() / "model.onnx") && !isRefused)
-      names.push_back(name);
-  }
-  std::ranges::sort(names);
-  if (names.empty())
-    names.push_back("the_corpus_is_missing");
-  return names;
-}
+using test::kTorch;
+using test::modelNames;
 
 /// `tolerance`: of a relative error in norm. In f32 the issue's; a 16-bit or 8-bit type has that of one rounding of its
 /// own, which two orders of summation differ by, grown by the depth of the models: 2^-8, 2^-11 and 2^-4 times eight.

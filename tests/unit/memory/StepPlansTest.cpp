@@ -9,6 +9,7 @@
 #include "runtime/exec/Executor.h"
 #include "runtime/plan/MemoryUse.h"
 #include "runtime/session/Safetensors.h"
+#include "tests/unit/Corpus.h"
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -18,25 +19,8 @@
 namespace recast {
 namespace {
 
-namespace fs = std::filesystem;
-const fs::path kTorch = fs::path(RECAST_CORPUS) / "torch";
-
-/// Those whose gradient can be built.
-std::vector<std::string> modelNames() {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (const auto &entry : fs::directory_iterator(kTorch, code)) {
-    std::string name = entry.path().filename().string();
-    bool isRefused = std::ranges::any_of(std::array{"gru_", "lstm_", "rnn_", "ctrl_"},
-                                         [&](const char *start) { return name.starts_with(start); });
-    if (fs::exists(entry.path() / "model.onnx") && !isRefused)
-      names.push_back(name);
-  }
-  std::ranges::sort(names);
-  if (names.empty())
-    names.push_back("the_corpus_is_missing");
-  return names;
-}
+using test::kTorch;
+using test::modelNames;
 
 struct Recipe {
   const char *name;

@@ -1,29 +1,16 @@
 #include "runtime/kernels/cuda/emulation/Generated.h"
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace recast::cuda::emulation {
 
 Result<std::unique_ptr<GeneratedKernels>> GeneratedKernels::open(const std::string &object) {
-  int file = memfd_create("recast-emulated", MFD_CLOEXEC);
-  bool isWritten = file >= 0 && write(file, object.data(), object.size()) == static_cast<ssize_t>(object.size());
-  void *handle = isWritten ? dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  const char *reason = handle ? nullptr : dlerror();
-  if (!handle && file >= 0)
-    close(file);
-  if (!handle)
-    return Status::error("emulated kernels cannot be opened" + (reason ? ": " + std::string(reason) : ""));
-  return std::unique_ptr<GeneratedKernels>(new GeneratedKernels(handle, file));
-}
-
-GeneratedKernels::~GeneratedKernels() {
-  dlclose(handle);
-  close(file);
+  Result<SharedObject> opened = SharedObject::open(object);
+  if (!opened)
+    return opened.status();
+  return std::unique_ptr<GeneratedKernels>(new GeneratedKernels(std::move(*opened)));
 }
 
 std::unique_ptr<Kernel> GeneratedKernels::find(const std::string &name, size_t pointers, int threads) const {
-  void *symbol = dlsym(handle, name.c_str());
+  void *symbol = object.find(name);
   if (!symbol)
     return nullptr;
   return std::make_unique<Kernel>(
