@@ -166,22 +166,7 @@ double Timeline::reliefIn(Place from, Place to, int64_t bytes, int64_t limit) co
 }
 
 double Timeline::burdenIn(Place from, Place to, int64_t bytes, int64_t limit) const {
-  int64_t sum = 0;
-  bool counts = isExact();
-  visit(from, to, [&](int b, int begin, int stop, bool isWhole) {
-    const Block &block = Blocks[b];
-    int64_t rest = limit - block.pending - bytes;
-    if (block.most <= rest)
-      return;
-    if (isWhole && !counts) {
-      sum += std::min(bytes, block.most - rest) * (stop - begin);
-      return;
-    }
-    const int64_t *memory = block.memory.data();
-    for (int i = begin; i < stop; ++i)
-      sum += std::max<int64_t>(0, std::min(bytes, memory[i] - rest));
-  });
-  return static_cast<double>(sum);
+  return reliefIn(from, to, bytes, limit - bytes); // What would be taken off again, once it were there.
 }
 
 int Timeline::next(int run) const {
