@@ -13,6 +13,9 @@ namespace recast::fusion {
 
 namespace {
 
+/// Vectors that a turn of a loop that sums takes: enough work between dependent operations.
+constexpr int64_t kGroupSpans = 4;
+
 class PhaseEmitter : PhaseCode {
 public:
   PhaseEmitter(ImplicitLocOpBuilder &b, const Region &region, const Program &program, const Phase &phase,
@@ -28,9 +31,20 @@ private:
     SmallVector<Value> known; ///< One a node.
   };
 
+  /// What a loop over a row carries for one sum: of an extreme of floats also NaN in the lanes that have seen one.
+  struct Sum {
+    Op op;
+    DType type;
+    bool isWatched() const { return op != Op::ReduceSum && isFloat(type); }
+  };
+  using Terms = SmallVector<SmallVector<Value>>; ///< For each sum, what to take in.
+
   void emitRow(Value row);
   void emitPass(int pass);
-  SmallVector<Value> emitSpan(int pass, Value first, Value mask, ValueRange sums, bool isLast);
+  void emitSpan(int pass, Value first, Value mask, bool isLast, Terms &terms);
+  void prefetch(int pass, Value first);
+  SmallVector<Value> take(ArrayRef<Sum> sums, const Terms &terms, ValueRange carried);
+  SmallVector<Value> totals(ArrayRef<Sum> sums, ValueRange carried);
   void emitRowNodes(int pass) {
     PhaseCode::emitRowNodes(pass, [&](const Node &node) { return computeNode(node, nullptr); });
   }
@@ -212,10 +226,12 @@ void PhaseEmitter::emitRow(Value at) {
 
 void PhaseEmitter::emitPass(int pass) {
   bool isLast = pass + 1 == phase.passes;
-  std::vector<int> reductions = reductionsOf(pass);
-  SmallVector<std::pair<Op, DType>> sums;
-  if (!sumsOf(pass, sums))
+  SmallVector<std::pair<Op, DType>> kinds;
+  if (!sumsOf(pass, kinds))
     return;
+  SmallVector<Sum> sums;
+  for (auto [op, type] : kinds)
+    sums.push_back({op, type});
   int64_t lanes = options.lanes;
   Type index = VectorType::get({lanes}, b.getI32Type());
   SmallVector<int32_t> steps(static_cast<size_t>(lanes));
@@ -228,53 +244,127 @@ void PhaseEmitter::emitPass(int pass) {
     return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, iota, bound).getResult();
   };
   SmallVector<Value> carried;
-  for (auto [op, type] : sums)
-    carried.push_back(neutral(b, op, type, index));
-  bool isWhole = phase.count % phase.inner == 0 && phase.inner % lanes == 0;
-  Value wholeEnd = length;
-  if (!isWhole && !options.isMasked)
-    wholeEnd = arith::AndIOp::create(b, length, number(-lanes));
-  forLoop(
-      number(0), wholeEnd, lanes, carried,
-      [&](Value first, ValueRange in) {
-        return emitSpan(pass, first, isWhole || !options.isMasked ? Value() : maskFrom(first), in, isLast);
-      },
-      carried);
-  if (!isWhole && !options.isMasked)
-    forLoop(
-        wholeEnd, length, lanes, carried,
-        [&](Value first, ValueRange in) { return emitSpan(pass, first, maskFrom(first), in, isLast); }, carried);
-  size_t next = 0;
-  for (int node : reductions) {
-    rows[static_cast<size_t>(node)] = reduceLanes(sums[next].first, sums[next].second, carried[next]);
-    ++next;
+  for (const Sum &sum : sums) {
+    carried.push_back(neutral(b, sum.op, sum.type, index));
+    if (sum.isWatched())
+      carried.push_back(neutral(b, Op::ReduceSum, sum.type, index));
   }
+  Value begin = number(0);
+  auto forSpans = [&](Value end, int64_t spans, bool isMasked) {
+    forLoop(
+        begin, end, spans * lanes, carried,
+        [&](Value first, ValueRange in) {
+          Terms terms(sums.size());
+          for (int64_t i = 0; i < spans; ++i) {
+            Value own = i ? add(first, number(i * lanes)) : first;
+            if (!isMasked)
+              prefetch(pass, own);
+            emitSpan(pass, own, isMasked ? maskFrom(own) : Value(), isLast, terms);
+          }
+          return take(sums, terms, in);
+        },
+        carried);
+    begin = end;
+  };
+  auto wholeEnd = [&](int64_t step) {
+    return phase.count % phase.inner || phase.inner % step ? arith::AndIOp::create(b, length, number(-step)).getResult()
+                                                           : length;
+  };
+  if (!sums.empty() && phase.inner >= kGroupSpans * lanes)
+    forSpans(wholeEnd(kGroupSpans * lanes), kGroupSpans, false);
+  bool isWhole = phase.count % phase.inner == 0 && phase.inner % lanes == 0;
+  if (isWhole || !options.isMasked)
+    forSpans(wholeEnd(lanes), 1, false);
+  if (!isWhole)
+    forSpans(length, 1, true);
+  SmallVector<Value> results = totals(sums, carried);
+  size_t next = 0;
+  for (int node : reductionsOf(pass))
+    rows[static_cast<size_t>(node)] = results[next++];
   if (!isLast)
     return;
   for (const Accumulation &accumulation : phase.accumulations) {
     if (variesInRow(accumulation.kept))
       continue;
     auto [op, type] = sums[next];
-    Value total = reduceLanes(op, type, carried[next++]);
+    Value total = results[next++];
     Value at = address(partBase(accumulation.slot), type, rowOffset(accumulation.kept));
     Value old = fromMemory(b, type, LLVM::LoadOp::create(b, memoryType(b.getContext(), type), at));
     LLVM::StoreOp::create(b, toMemory(b, type, accumulate(b, op, type, old, total)), at);
   }
 }
 
-SmallVector<Value> PhaseEmitter::emitSpan(int pass, Value first, Value mask, ValueRange sums, bool isLast) {
-  Span span{first, mask, options.lanes, SmallVector<Value>(phase.nodes.size())};
+/// Rows of several passes: while the second one computes, memory fetches what the first one reads of a later row.
+void PhaseEmitter::prefetch(int pass, Value first) {
+  constexpr int64_t kMostRowBytes = 1 << 18, kLeastAheadBytes = 1 << 11;
+  if (pass != 1)
+    return;
+  for (const Node &node : phase.nodes) {
+    bool isStreamed =
+        node.kind == Node::Load && node.pass == 0 && variesInRow(node.map) && node.map == Map{{1, phase.count, 1}};
+    int64_t bytes = phase.inner * static_cast<int64_t>(byteSize(node.type));
+    if (!isStreamed || bytes > kMostRowBytes)
+      continue;
+    int64_t ahead = (kLeastAheadBytes + bytes - 1) / bytes * phase.inner;
+    Value at = address(operand(node.index), node.type, add(add(rowOffset(node.map), first), number(ahead)));
+    LLVM::Prefetch::create(b, at, /*rw=*/0, /*hint=*/3, /*cache=*/1);
+  }
+}
+
+/// The terms join in a tree, and then what is carried: one dependent operation a sum and turn of the loop.
+SmallVector<Value> PhaseEmitter::take(ArrayRef<Sum> sums, const Terms &terms, ValueRange carried) {
+  SmallVector<Value> next(carried);
+  size_t at = 0;
+  for (auto [sum, given] : llvm::zip(sums, terms)) {
+    SmallVector<Value> x = given;
+    auto better = [&](Value old, Value other) -> Value {
+      if (!sum.isWatched())
+        return accumulate(b, sum.op, sum.type, old, other);
+      auto predicate = sum.op == Op::ReduceMax ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT;
+      return arith::SelectOp::create(b, arith::CmpFOp::create(b, predicate, other, old), other, old);
+    };
+    if (sum.isWatched())
+      for (size_t i = 0; i < x.size(); i += 2) {
+        Value isNaN = arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, x[i], x[std::min(i + 1, x.size() - 1)]);
+        Value nan = constantOf(b, x[i].getType(), std::numeric_limits<double>::quiet_NaN());
+        next[at + 1] = arith::SelectOp::create(b, isNaN, nan, next[at + 1]);
+      }
+    for (size_t step = 1; step < x.size(); step *= 2)
+      for (size_t i = 0; i + step < x.size(); i += 2 * step)
+        x[i] = better(x[i], x[i + step]);
+    next[at] = better(next[at], x[0]);
+    at += sum.isWatched() ? 2 : 1;
+  }
+  return next;
+}
+
+SmallVector<Value> PhaseEmitter::totals(ArrayRef<Sum> sums, ValueRange carried) {
   SmallVector<Value> results;
-  auto take = [&](int node, Op op, DType type) {
+  size_t at = 0;
+  for (const Sum &sum : sums) {
+    Value x = carried[at++];
+    if (sum.isWatched()) {
+      Value nan = carried[at++];
+      x = arith::SelectOp::create(b, arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, nan, nan), nan, x);
+    }
+    results.push_back(reduceLanes(sum.op, sum.type, x));
+  }
+  return results;
+}
+
+void PhaseEmitter::emitSpan(int pass, Value first, Value mask, bool isLast, Terms &terms) {
+  Span span{first, mask, options.lanes, SmallVector<Value>(phase.nodes.size())};
+  size_t next = 0;
+  auto give = [&](int node, Op op, DType type) {
     Value x = widenTo(b, typeOf(node), type, elementValue(node, span));
     if (mask)
       x = arith::SelectOp::create(b, mask, x, neutral(b, op, type, x.getType()));
-    results.push_back(accumulate(b, op, type, sums[results.size()], x));
+    terms[next++].push_back(x);
   };
   for (int node : reductionsOf(pass))
-    take(phase.nodes[static_cast<size_t>(node)].args[0], phase.nodes[static_cast<size_t>(node)].op, typeOf(node));
+    give(phase.nodes[static_cast<size_t>(node)].args[0], phase.nodes[static_cast<size_t>(node)].op, typeOf(node));
   if (!isLast)
-    return results;
+    return;
   // Everything is read before anything is written: outputs may lie where inputs do.
   SmallVector<Value> stored;
   for (const Store &store : phase.stores)
@@ -282,7 +372,7 @@ SmallVector<Value> PhaseEmitter::emitSpan(int pass, Value first, Value mask, Val
   for (const Accumulation &accumulation : phase.accumulations) {
     DType type = program.slots[static_cast<size_t>(accumulation.slot)].type;
     if (!variesInRow(accumulation.kept)) {
-      take(accumulation.node, accumulation.op, type);
+      give(accumulation.node, accumulation.op, type);
       continue;
     }
     Value x = widenTo(b, typeOf(accumulation.node), type, elementValue(accumulation.node, span));
@@ -303,7 +393,6 @@ SmallVector<Value> PhaseEmitter::emitSpan(int pass, Value first, Value mask, Val
       Value base = baseOf(store);
       storeElement(typeOf(store.node), base, add(rowOffset(store.map), first), x, span);
     }
-  return results;
 }
 
 Value PhaseEmitter::elementValue(int index, Span &span) {

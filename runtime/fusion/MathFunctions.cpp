@@ -3,8 +3,10 @@
 // matter by the tests); Taylor series where f64 leaves room.
 #include "runtime/fusion/MathFunctions.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/TypeUtilities.h"
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -85,10 +87,25 @@ public:
   Type shape;
 };
 
-/// 2^k for an f32 with a whole number k in [-126, 127].
-Value powerOfTwo(Formula &f, Value k) {
-  Value exponent = f.addInt(f.toInt(k, f.i32()), constantOf(f.b, f.i32(), int64_t(127)));
-  return f.bits(f.shiftLeft(exponent, 23), f.f32());
+/// p 2^k, rounded once, for |p| about 1 and a whole k in [-217, 188]; `shifted` is k + `shift` in f32.
+Value scaleByPowerOfTwo(Formula &f, Value p, Value shifted, double shift) {
+  auto vector = dyn_cast<VectorType>(p.getType());
+  if (vector && vector.getNumElements() == 16) { // Such vectors are made for AVX-512 alone, which has an instruction.
+    Value k = f.sub(shifted, f.like(p, shift));
+    Value all = constantOf(f.b, f.b.getI16Type(), int64_t(-1)),
+          rounding = constantOf(f.b, f.b.getI32Type(), int64_t(4));
+    return LLVM::CallIntrinsicOp::create(f.b, vector, f.b.getStringAttr("llvm.x86.avx512.mask.scalef.ps.512"),
+                                         ValueRange{p, k, p, all, rounding})
+        .getResult(0);
+  }
+  // 2^k overflows a little beyond the range of the result: so it is multiplied in two halves.
+  Value word = f.bits(shifted, f.i32());
+  Value k = f.addInt(word, f.likeInt(word, -std::bit_cast<int32_t>(static_cast<float>(shift))));
+  Value half = arith::ShRSIOp::create(f.b, k, f.likeInt(k, 1));
+  auto power = [&](Value exponent) {
+    return f.bits(f.shiftLeft(f.addInt(exponent, f.likeInt(exponent, 127)), 23), f.f32());
+  };
+  return f.mul(f.mul(p, power(half)), power(arith::SubIOp::create(f.b, k, half)));
 }
 
 /// e^x for |x| where the result neither over- nor underflows f64: 2^k e^r with |r| <= ln 2 / 2.
@@ -148,15 +165,16 @@ Value sine(ImplicitLocOpBuilder &b, Value narrow, int64_t quarters) {
 
 Value emitExp(ImplicitLocOpBuilder &b, Value x) {
   Formula f(b, x);
-  // 2^k overflows a little beyond the range of the result: so it is multiplied in two halves. NaN passes both bounds.
-  Value bounded = f.select(f.greater(x, 130), f.like(x, 130), f.select(f.less(x, -150), f.like(x, -150), x));
-  Value k = f.nearest(f.mul(bounded, f.like(x, std::numbers::log2e)));
-  k = f.select(f.isNaN(x), f.like(x, 0), k);
+  // NaN passes both bounds, beyond which the result is 0 or infinity.
+  Value bounded = f.select(f.less(x, -150), f.like(x, -150), x);
+  bounded = f.select(f.greater(bounded, 130), f.like(x, 130), bounded);
+  // Added to 1.5 * 2^23 a number is rounded, and its whole part is in the low bits.
+  constexpr double kShift = 0x1.8p23;
+  Value shifted = f.fma(bounded, std::numbers::log2e, f.like(x, kShift)), k = f.sub(shifted, f.like(x, kShift));
   Value r = f.fma(k, -6.93145752e-1, bounded);
   r = f.fma(k, -1.42860677e-6, r);
   Value p = f.polynomial(r, {1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1});
-  Value half = math::FloorOp::create(b, f.mul(k, f.like(k, 0.5)));
-  return f.mul(f.mul(p, powerOfTwo(f, half)), powerOfTwo(f, f.sub(k, half)));
+  return scaleByPowerOfTwo(f, p, shifted, kShift);
 }
 
 Value emitLog(ImplicitLocOpBuilder &b, Value x) {

@@ -51,6 +51,36 @@ TEST(EmitTest, SumsDoNotDependOnRanges) {
   }
 }
 
+/// Rows of every length around a vector's and a group of vectors': each element counts, wherever it is, NaN too.
+TEST(EmitTest, RowsSeeEveryElement) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int64_t columns : {2, 7, 16, 17, 31, 63, 64, 65, 79, 80, 128, 131, 200}) {
+    // Row i has something of its own at column i / 2: NaN in even rows, the extreme in odd ones.
+    int64_t numRows = 2 * columns;
+    RegionBuilder b;
+    int x = b.input({DType::F32, {numRows, columns}});
+    int most = b.reduce(Op::ReduceMax, x, {1}), least = b.reduce(Op::ReduceMin, b.unary(Op::Neg, x), {1});
+    int total = b.cast(b.reduce(Op::ReduceSum, x, {1}), DType::F32);
+    b.region.outputs = {most, least, total};
+    CompiledRegion region(std::move(b.region));
+    auto rows = static_cast<size_t>(numRows), width = static_cast<size_t>(columns);
+    std::vector<float> in(rows * width, -1), max(rows), min(rows), sum(rows);
+    for (size_t i = 0; i < rows; ++i)
+      in[i * width + i / 2] = i % 2 ? 5 : nan;
+    region.run({in.data(), max.data(), min.data(), sum.data()});
+    for (size_t i = 0; i < rows; ++i) {
+      SCOPED_TRACE(testing::Message() << columns << " columns, row " << i);
+      if (i % 2) {
+        ASSERT_EQ(max[i], 5);
+        ASSERT_EQ(min[i], -5);
+        ASSERT_EQ(sum[i], 5 - static_cast<float>(columns - 1));
+        continue;
+      }
+      ASSERT_TRUE(std::isnan(max[i]) && std::isnan(min[i]) && std::isnan(sum[i]));
+    }
+  }
+}
+
 TEST(EmitTest, EqualRegionsHaveOneName) {
   Region a = unaryRegion(Op::Exp, 100), b = unaryRegion(Op::Exp, 100), c = unaryRegion(Op::Exp, 101);
   EXPECT_EQ(CompiledRegion(a).name, CompiledRegion(b).name);
