@@ -7,6 +7,7 @@
 #include "runtime/fusion/Compute.h"
 #include "runtime/fusion/MathFunctions.h"
 #include "runtime/fusion/PhaseCode.h"
+#include "runtime/fusion/RowSums.h"
 
 using namespace mlir;
 namespace recast::fusion {
@@ -31,20 +32,10 @@ private:
     SmallVector<Value> known; ///< One a node.
   };
 
-  /// What a loop over a row carries for one sum: of an extreme of floats also NaN in the lanes that have seen one.
-  struct Sum {
-    Op op;
-    DType type;
-    bool isWatched() const { return op != Op::ReduceSum && isFloat(type); }
-  };
-  using Terms = SmallVector<SmallVector<Value>>; ///< For each sum, what to take in.
-
   void emitRow(Value row);
   void emitPass(int pass);
-  void emitSpan(int pass, Value first, Value mask, bool isLast, Terms &terms);
+  void emitSpan(int pass, Value first, Value mask, bool isLast, RowSums::Terms &terms);
   void prefetch(int pass, Value first);
-  SmallVector<Value> take(ArrayRef<Sum> sums, const Terms &terms, ValueRange carried);
-  SmallVector<Value> totals(ArrayRef<Sum> sums, ValueRange carried);
   void emitRowNodes(int pass) {
     PhaseCode::emitRowNodes(pass, [&](const Node &node) { return computeNode(node, nullptr); });
   }
@@ -65,8 +56,6 @@ private:
   Value splat(Value x, int64_t lanes) {
     return vector::BroadcastOp::create(b, VectorType::get({lanes}, x.getType()), x);
   }
-  /// The reduction over the lanes, in a fixed tree.
-  Value reduceLanes(Op op, DType type, Value x);
   void forLoop(Value begin, Value end, int64_t step, ValueRange init,
                function_ref<SmallVector<Value>(Value, ValueRange)> body, SmallVector<Value> &results);
 
@@ -229,9 +218,7 @@ void PhaseEmitter::emitPass(int pass) {
   SmallVector<std::pair<Op, DType>> kinds;
   if (!sumsOf(pass, kinds))
     return;
-  SmallVector<Sum> sums;
-  for (auto [op, type] : kinds)
-    sums.push_back({op, type});
+  RowSums sums(b, kinds, options.lanes);
   int64_t lanes = options.lanes;
   Type index = VectorType::get({lanes}, b.getI32Type());
   SmallVector<int32_t> steps(static_cast<size_t>(lanes));
@@ -243,25 +230,20 @@ void PhaseEmitter::emitPass(int pass) {
     Value bound = splat(arith::TruncIOp::create(b, b.getI32Type(), left), lanes);
     return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, iota, bound).getResult();
   };
-  SmallVector<Value> carried;
-  for (const Sum &sum : sums) {
-    carried.push_back(neutral(b, sum.op, sum.type, index));
-    if (sum.isWatched())
-      carried.push_back(neutral(b, Op::ReduceSum, sum.type, index));
-  }
+  SmallVector<Value> carried = sums.start();
   Value begin = number(0);
   auto forSpans = [&](Value end, int64_t spans, bool isMasked) {
     forLoop(
         begin, end, spans * lanes, carried,
         [&](Value first, ValueRange in) {
-          Terms terms(sums.size());
+          RowSums::Terms terms(sums.size());
           for (int64_t i = 0; i < spans; ++i) {
             Value own = i ? add(first, number(i * lanes)) : first;
             if (!isMasked)
               prefetch(pass, own);
             emitSpan(pass, own, isMasked ? maskFrom(own) : Value(), isLast, terms);
           }
-          return take(sums, terms, in);
+          return sums.take(std::move(terms), in);
         },
         carried);
     begin = end;
@@ -270,14 +252,14 @@ void PhaseEmitter::emitPass(int pass) {
     return phase.count % phase.inner || phase.inner % step ? arith::AndIOp::create(b, length, number(-step)).getResult()
                                                            : length;
   };
-  if (!sums.empty() && phase.inner >= kGroupSpans * lanes)
+  if (sums.size() && phase.inner >= kGroupSpans * lanes)
     forSpans(wholeEnd(kGroupSpans * lanes), kGroupSpans, false);
   bool isWhole = phase.count % phase.inner == 0 && phase.inner % lanes == 0;
   if (isWhole || !options.isMasked)
     forSpans(wholeEnd(lanes), 1, false);
   if (!isWhole)
     forSpans(length, 1, true);
-  SmallVector<Value> results = totals(sums, carried);
+  SmallVector<Value> results = sums.totals(carried);
   size_t next = 0;
   for (int node : reductionsOf(pass))
     rows[static_cast<size_t>(node)] = results[next++];
@@ -286,7 +268,7 @@ void PhaseEmitter::emitPass(int pass) {
   for (const Accumulation &accumulation : phase.accumulations) {
     if (variesInRow(accumulation.kept))
       continue;
-    auto [op, type] = sums[next];
+    auto [op, type] = kinds[next];
     Value total = results[next++];
     Value at = address(partBase(accumulation.slot), type, rowOffset(accumulation.kept));
     Value old = fromMemory(b, type, LLVM::LoadOp::create(b, memoryType(b.getContext(), type), at));
@@ -311,48 +293,7 @@ void PhaseEmitter::prefetch(int pass, Value first) {
   }
 }
 
-/// The terms join in a tree, and then what is carried: one dependent operation a sum and turn of the loop.
-SmallVector<Value> PhaseEmitter::take(ArrayRef<Sum> sums, const Terms &terms, ValueRange carried) {
-  SmallVector<Value> next(carried);
-  size_t at = 0;
-  for (auto [sum, given] : llvm::zip(sums, terms)) {
-    SmallVector<Value> x = given;
-    auto better = [&](Value old, Value other) -> Value {
-      if (!sum.isWatched())
-        return accumulate(b, sum.op, sum.type, old, other);
-      auto predicate = sum.op == Op::ReduceMax ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT;
-      return arith::SelectOp::create(b, arith::CmpFOp::create(b, predicate, other, old), other, old);
-    };
-    if (sum.isWatched())
-      for (size_t i = 0; i < x.size(); i += 2) {
-        Value isNaN = arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, x[i], x[std::min(i + 1, x.size() - 1)]);
-        Value nan = constantOf(b, x[i].getType(), std::numeric_limits<double>::quiet_NaN());
-        next[at + 1] = arith::SelectOp::create(b, isNaN, nan, next[at + 1]);
-      }
-    for (size_t step = 1; step < x.size(); step *= 2)
-      for (size_t i = 0; i + step < x.size(); i += 2 * step)
-        x[i] = better(x[i], x[i + step]);
-    next[at] = better(next[at], x[0]);
-    at += sum.isWatched() ? 2 : 1;
-  }
-  return next;
-}
-
-SmallVector<Value> PhaseEmitter::totals(ArrayRef<Sum> sums, ValueRange carried) {
-  SmallVector<Value> results;
-  size_t at = 0;
-  for (const Sum &sum : sums) {
-    Value x = carried[at++];
-    if (sum.isWatched()) {
-      Value nan = carried[at++];
-      x = arith::SelectOp::create(b, arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, nan, nan), nan, x);
-    }
-    results.push_back(reduceLanes(sum.op, sum.type, x));
-  }
-  return results;
-}
-
-void PhaseEmitter::emitSpan(int pass, Value first, Value mask, bool isLast, Terms &terms) {
+void PhaseEmitter::emitSpan(int pass, Value first, Value mask, bool isLast, RowSums::Terms &terms) {
   Span span{first, mask, options.lanes, SmallVector<Value>(phase.nodes.size())};
   size_t next = 0;
   auto give = [&](int node, Op op, DType type) {
@@ -490,17 +431,6 @@ void PhaseEmitter::storeElement(DType type, Value base, Value offset, Value x, c
     LLVM::MaskedStoreOp::create(b, stored, at, span.mask, align);
   else
     LLVM::StoreOp::create(b, stored, at, align);
-}
-
-Value PhaseEmitter::reduceLanes(Op op, DType type, Value x) {
-  for (int64_t lanes = cast<VectorType>(x.getType()).getNumElements(); lanes > 1; lanes /= 2) {
-    auto half = [&](int64_t from) {
-      SmallVector<int64_t> picks = llvm::to_vector(llvm::seq<int64_t>(from, from + lanes / 2));
-      return vector::ShuffleOp::create(b, x, x, picks).getResult();
-    };
-    x = accumulate(b, op, type, half(0), half(lanes / 2));
-  }
-  return vector::ExtractOp::create(b, x, int64_t(0));
 }
 
 } // namespace
