@@ -54,9 +54,8 @@ template <bool isDecoupled> LogicalResult adam(Node op, NodeBuilder &b, Values i
   Value first = u.average(beta1, u.state(3), u.grad), second = u.averageOfSquares(beta2, u.state(4), u.grad);
   Value largest = in.size() > 11 && in[11] ? b.node("Max", {u.state(11), second}) : Value();
   Value stepSize = b.div(lr, oneMinus(b, u.power(beta1, step)));
-  // A division an element less than PyTorch's sqrt(v) / correction.
-  Value inverse = b.node("Reciprocal", {u.sqrt(oneMinus(b, u.power(beta2, step)))});
-  Value denominator = b.add(u.scaled(inverse, u.sqrt(largest ? largest : second)), u.rounded(in[9]));
+  Value correction = u.sqrt(oneMinus(b, u.power(beta2, step)));
+  Value denominator = b.add(b.div(u.sqrt(largest ? largest : second), u.rounded(correction)), u.rounded(in[9]));
   u.result(1, b.sub(u.param, b.div(u.scaled(stepSize, first), denominator)));
   u.result(3, first);
   u.result(4, second);

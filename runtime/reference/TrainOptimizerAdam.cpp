@@ -53,9 +53,9 @@ template <bool isDecoupled> Status runAdam(const StepSpec &spec, const KernelArg
     using C = Compute<T>;
     AdamScalars s(args, 5, isDecoupled);
     C stepSize = static_cast<C>(s.lr / s.correction1()), eps = static_cast<C>(s.eps);
-    C inverse = static_cast<C>(1 / std::sqrt(s.correction2()));
+    C correction = static_cast<C>(std::sqrt(s.correction2()));
     auto moved = [=](C p, C first, C second) {
-      return p - stepSize * first / (inverse * __builtin_elementwise_sqrt(second) + eps);
+      return p - stepSize * first / (__builtin_elementwise_sqrt(second) / correction + eps);
     };
     if (!present(args.inputs, 11))
       return updateMoments<isDecoupled, T, G>(
