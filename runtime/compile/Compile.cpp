@@ -97,22 +97,24 @@ LogicalResult runPhases(Unit &unit, const CompileOptions &options) {
   return compile::chooseKernels(unit, options.referenceOnly);
 }
 
-/// A plan with its kernels, and regions where asked for. `ceilingBytes`, where given, becomes the arena without
+/// A plan with its kernels, and regions where asked for. `plain`, where there is none yet, becomes the plan without
 /// regions.
 FailureOr<std::unique_ptr<Plan>> planOf(Unit &unit, const CompileOptions &options,
-                                        const compile::RegionOptions *regions, size_t &ceilingBytes) {
+                                        const compile::RegionOptions *regions, std::unique_ptr<Plan> &plain) {
   if (failed(runPhases(unit, options)))
     return failure();
   if (options.device == "cuda") {
     if (failed(compile::chooseCudaKernels(unit)))
       return failure();
   } else if (regions) {
-    auto prepared = compile::copyPrepared(unit);
-    auto plain = compile::buildPlan(unit, options.inPlace);
-    if (failed(plain))
-      return failure();
-    ceilingBytes = (*plain)->arenaBytes;
-    unit.prepared = std::move(prepared);
+    if (!plain) {
+      auto prepared = compile::copyPrepared(unit);
+      auto built = compile::buildPlan(unit, options.inPlace);
+      if (failed(built))
+        return failure();
+      plain = std::move(*built);
+      unit.prepared = std::move(prepared);
+    }
     compile::formRegions(unit, *regions);
   }
   auto plan = compile::buildPlan(unit, options.inPlace);
@@ -135,9 +137,10 @@ std::string lastAtFullestStep(const Plan &plan) {
   return operators.size() > 1 ? operators.back() : "";
 }
 
-/// `owner` keeps alive what constants may be views of.
+/// `owner` keeps alive what constants may be views of. `plain` becomes the plan without regions, where it has some.
 Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::StatePairs &state, const std::string &path,
-                                           std::shared_ptr<const void> owner, const CompileOptions &options) {
+                                           std::shared_ptr<const void> owner, const CompileOptions &options,
+                                           std::unique_ptr<Plan> &plain) {
   Diagnostics diagnostics(*module.getContext());
   bool hasRegions = options.regions && !options.referenceOnly && options.device == "cpu";
   // Fusing makes operands live until the region runs. Where that takes more memory than it saves, the operation that
@@ -151,11 +154,10 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
   while (true) {
     OwningOpRef<ModuleOp> copy(cast<ModuleOp>(module->clone()));
     auto unit = std::make_unique<Unit>(*copy, state, owner);
-    size_t ceilingBytes = 0;
-    auto plan = planOf(*unit, options, hasRegions ? &regions : nullptr, ceilingBytes);
+    auto plan = planOf(*unit, options, hasRegions ? &regions : nullptr, plain);
     if (failed(plan))
       return diagnostics.status(path);
-    bool fits = (*plan)->arenaBytes <= ceilingBytes || !regions.fuses;
+    bool fits = !regions.fuses || (*plan)->arenaBytes <= plain->arenaBytes;
     std::string last = fits ? "" : lastAtFullestStep(**plan);
     if (!best || (*plan)->arenaBytes < best->arenaBytes) {
       best = std::move(*plan);
@@ -212,17 +214,23 @@ const std::vector<std::string> &Model::outputs() const { return impl->outputs; }
 const std::vector<std::string> &Model::warnings() const { return impl->warnings; }
 
 Result<std::unique_ptr<Plan>> Model::compile(const CompileOptions &options) const {
-  return compileClone(*impl->module, impl->state, impl->path, impl, options);
+  std::unique_ptr<Plan> plain;
+  return compileClone(*impl->module, impl->state, impl->path, impl, options, plain);
 }
 
-Result<std::unique_ptr<Plan>> compileModule(ModuleOp module, const CompileOptions &options) {
+Result<std::unique_ptr<Plan>> compileModule(ModuleOp module, const CompileOptions &options,
+                                            std::unique_ptr<Plan> *withoutRegions) {
   compile::StatePairs state;
   {
     Diagnostics diagnostics(*module.getContext());
     if (failed(readState(module, state)))
       return diagnostics.status("");
   }
-  return compileClone(module, state, "", nullptr, options);
+  std::unique_ptr<Plan> plain;
+  auto plan = compileClone(module, state, "", nullptr, options, plain);
+  if (withoutRegions)
+    *withoutRegions = std::move(plain);
+  return plan;
 }
 
 } // namespace recast

@@ -63,7 +63,9 @@ private:
 };
 
 /// Compiles a module that is in memory already, as Model::compile does what it has loaded; the module does not change.
-/// The plan is valid while the module's context is: its constants may be views of the module's.
-Result<std::unique_ptr<Plan>> compileModule(mlir::ModuleOp module, const CompileOptions &options);
+/// The plan is valid while the module's context is: its constants may be views of the module's. With regions,
+/// `withoutRegions` becomes the plan in which every operator is a step.
+Result<std::unique_ptr<Plan>> compileModule(mlir::ModuleOp module, const CompileOptions &options,
+                                            std::unique_ptr<Plan> *withoutRegions = nullptr);
 
 } // namespace recast

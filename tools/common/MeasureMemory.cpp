@@ -22,16 +22,16 @@ void addTensors(const Plan &plan, llvm::StringMap<int64_t> &tensors) {
 
 mlir::FailureOr<checkpoint::MemoryFacts> measureMemory(mlir::ModuleOp module) {
   // Facts of operators are those of a plan in which each is a step; the arena is that of the run, which fuses them.
-  auto plan = compileModule(module, {});
-  auto fused = compileModule(module, {.regions = true, .generateCode = false});
-  if (!plan || !fused)
-    return module.emitError() << "planning its memory: " << (plan ? fused : plan).message();
+  std::unique_ptr<Plan> plan;
+  auto fused = compileModule(module, {.regions = true, .generateCode = false}, &plan);
+  if (!fused)
+    return module.emitError() << "planning its memory: " << fused.message();
   checkpoint::MemoryFacts facts;
   facts.arenaBytes = static_cast<int64_t>((*fused)->arenaBytes);
   facts.alignmentBytes = static_cast<int64_t>(kAlignmentBytes);
-  for (auto &[origin, found] : originFacts(**plan))
+  for (auto &[origin, found] : originFacts(*plan))
     facts.steps[origin] = {static_cast<int64_t>(found.workspaceBytes), found.inPlace};
-  addTensors(**plan, facts.tensors);
+  addTensors(*plan, facts.tensors);
   return facts;
 }
 
