@@ -11,19 +11,29 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-/// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large.
+/// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large, scales that
+/// are fewer than their mode asks for.
 std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> uses) {
-  auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
-                   int64_t stride, DType type) -> std::string {
-    auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
+  auto isInside = [&](const void *data, size_t bytes) {
     auto *begin = static_cast<const std::byte *>(data);
-    bool isInside = std::ranges::any_of(uses, [&](const MemoryUse &use) {
+    return std::ranges::any_of(uses, [&](const MemoryUse &use) {
       return begin >= use.data && static_cast<size_t>(begin - use.data) <= use.bytes &&
              bytes <= use.bytes - static_cast<size_t>(begin - use.data);
     });
-    return isInside ? ""
-                    : "operand " + std::string(which) + " of " + std::to_string(rows) +
-                          " rows with leading dimension " + std::to_string(pitch) + " goes beyond its buffer";
+  };
+  auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
+                   int64_t stride, DType type) -> std::string {
+    auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
+    return isInside(data, bytes) ? ""
+                                 : "operand " + std::string(which) + " of " + std::to_string(rows) +
+                                       " rows with leading dimension " + std::to_string(pitch) +
+                                       " goes beyond its buffer";
+  };
+  auto checkScales = [&](std::string_view which, const void *data, cuda::ScaleMode mode, int64_t rows) -> std::string {
+    size_t bytes = cuda::scaleBytes(mode, rows, args.k);
+    return isInside(data, bytes) ? ""
+                                 : "the scales of " + std::string(which) + " have " + std::to_string(bytes) +
+                                       " bytes in their mode and go beyond their buffer";
   };
   for (const std::string &fault : {check("a", args.a, args.transA ? args.k : args.m, args.transA ? args.m : args.k,
                                          args.pitchA, args.strideA, args.typeA),
@@ -32,12 +42,17 @@ std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> 
                                    check("d", args.d, args.m, args.n, args.pitchD, args.strideD, args.typeD)})
     if (!fault.empty())
       return fault;
+  if (isFloat8(args.typeA))
+    for (const std::string &fault : {checkScales("a", args.scaleA, args.scaleModeA, args.m),
+                                     checkScales("b", args.scaleB, args.scaleModeB, args.n)})
+      if (!fault.empty())
+        return fault;
   return "";
 }
 
 } // namespace
 
-CheckingDevice::CheckingDevice() = default;
+CheckingDevice::CheckingDevice(int architecture) : architecture(architecture) {}
 CheckingDevice::~CheckingDevice() {
   for (const Allocation &allocation : allocations)
     ::operator delete(allocation.data, kAlignment);
@@ -147,7 +162,7 @@ Status CheckingDevice::execute(const Work &work) const {
     cuda::MatmulArgs args;
     if (!argsAs(args))
       return Status::error("the arguments are those of another kernel");
-    if (std::string rule = cuda::brokenRule(args); !rule.empty())
+    if (std::string rule = cuda::brokenRule(args, architecture); !rule.empty())
       return Status::error("cuBLASLt refuses it: " + rule);
     if (std::string fault = beyondUses(args, work.uses); !fault.empty())
       return Status::error(fault);

@@ -9,7 +9,8 @@ namespace recast::device {
 
 class CheckingDevice final : public Device {
 public:
-  CheckingDevice();
+  /// `architecture`: the compute capability whose rules hold; 0: every device's.
+  explicit CheckingDevice(int architecture = 0);
   ~CheckingDevice() override;
   /// Generated kernels are host code: CompileOptions::emulates.
   Status load(std::span<const CodeObject> code) override;
@@ -37,6 +38,7 @@ private:
   Status execute(const Work &work) const;
   Status checkUses(const std::string &step, std::span<const MemoryUse> uses) const;
 
+  int architecture;
   Hazards hazards;
   std::vector<Allocation> allocations;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated;

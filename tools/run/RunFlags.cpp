@@ -1,4 +1,5 @@
 #include "tools/run/RunFlags.h"
+#include <charconv>
 #include <cstdio>
 
 namespace recast::tools {
@@ -81,6 +82,13 @@ std::optional<int> RunFlags::parse(int argc, char **argv) {
   if (std::string text = problem(); !text.empty())
     return wrong(text);
   return std::nullopt;
+}
+
+int RunFlags::deviceOrdinal() const {
+  int ordinal = 0;
+  if (size_t colon = device.find(':'); colon != std::string::npos)
+    std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
+  return ordinal;
 }
 
 int RunFlags::wrong(const std::string &message) const {

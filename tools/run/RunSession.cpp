@@ -5,7 +5,6 @@
 #include "runtime/kernels/Parallel.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/ranks/Join.h"
-#include <charconv>
 
 namespace recast::tools {
 
@@ -23,16 +22,13 @@ int explain(const Executor &executor) {
   return kDone;
 }
 
-/// `name` is check, cuda or cuda:N.
-Result<std::unique_ptr<Executor>> createDeviceExecutor(const std::string &name, const Plan &plan) {
+Result<std::unique_ptr<Executor>> createDeviceExecutor(const RunFlags &flags, const Plan &plan) {
   if (plan.device != "cuda")
-    return Status::error("--device=" + name + ": the plan is compiled for " + plan.device);
-  if (name == "check")
-    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
-  int ordinal = 0;
-  if (size_t colon = name.find(':'); colon != std::string::npos)
-    std::from_chars(name.data() + colon + 1, name.data() + name.size(), ordinal);
-  auto device = device::CudaDevice::open(ordinal);
+    return Status::error("--device=" + flags.device + ": the plan is compiled for " + plan.device);
+  if (flags.device == "check")
+    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(flags.checkedArchitecture),
+                                         {.streams = 3});
+  auto device = device::CudaDevice::open(flags.deviceOrdinal());
   if (!device)
     return device.status();
   return device::createSessionExecutor(plan, std::move(*device), {});
@@ -113,7 +109,7 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
   options.progress = flags.explain ? nullptr : stderr;
   options.communicator = communicator;
   if (!isOnCpu)
-    options.makeExecutor = [&](const Plan &plan) { return createDeviceExecutor(flags.device, plan); };
+    options.makeExecutor = [&](const Plan &plan) { return createDeviceExecutor(flags, plan); };
   auto session = Session::create(std::move(options), std::move(inputs), planner);
   if (!session)
     return fail(session.message());

@@ -7,7 +7,7 @@ namespace recast::device {
 namespace {
 
 constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-constexpr int kOldestMajor = 8;         // What the PTX is made for.
+constexpr int kOldest = 80;             // What the PTX is made for.
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
@@ -42,10 +42,16 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, con
   return std::move(device);
 }
 
-Status CudaDevice::begin(int ordinal) {
-  int count = 0, device = 0, major = 0, minor = 0;
-  CudaHandle context = nullptr;
-  char name[256] = {};
+Result<int> CudaDevice::architectureOf(int ordinal) {
+  Result<Driver> driver = openDriver();
+  if (!driver)
+    return driver.status();
+  int device = 0;
+  return architectureOf(*driver, ordinal, device);
+}
+
+Result<int> CudaDevice::architectureOf(const Driver &driver, int ordinal, int &device) {
+  int count = 0, major = 0, minor = 0;
   if (Status status = driver.check(driver.init(0), "cuInit"); !status.ok())
     return status;
   if (Status status = driver.check(driver.deviceGetCount(&count), "cuDeviceGetCount"); !status.ok())
@@ -54,15 +60,29 @@ Status CudaDevice::begin(int ordinal) {
     return Status::error("--device=cuda:" + std::to_string(ordinal) + ": this machine has " + std::to_string(count) +
                          " CUDA devices, numbered from 0");
   for (Status status : {driver.check(driver.deviceGet(&device, ordinal), "cuDeviceGet"),
-                        driver.check(driver.deviceGetName(name, sizeof(name) - 1, device), "cuDeviceGetName"),
                         driver.check(driver.deviceGetAttribute(&major, kMajor, device), "cuDeviceGetAttribute"),
-                        driver.check(driver.deviceGetAttribute(&minor, kMinor, device), "cuDeviceGetAttribute"),
+                        driver.check(driver.deviceGetAttribute(&minor, kMinor, device), "cuDeviceGetAttribute")})
+    if (!status.ok())
+      return status;
+  return major * 10 + minor;
+}
+
+Status CudaDevice::begin(int ordinal) {
+  int device = 0;
+  CudaHandle context = nullptr;
+  char name[256] = {};
+  Result<int> found = architectureOf(driver, ordinal, device);
+  if (!found)
+    return found.status();
+  architecture = *found;
+  for (Status status : {driver.check(driver.deviceGetName(name, sizeof(name) - 1, device), "cuDeviceGetName"),
                         driver.check(driver.primaryContextRetain(&context, device), "cuDevicePrimaryCtxRetain"),
                         driver.check(driver.contextSetCurrent(context), "cuCtxSetCurrent")})
     if (!status.ok())
       return status;
-  deviceName = std::string(name) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
-  return major < kOldestMajor ? Status::error(deviceName + " is too old: sm_80 or later is needed") : Status::success();
+  deviceName = std::string(name) + " (sm_" + std::to_string(architecture) + ")";
+  return architecture < kOldest ? Status::error(deviceName + " is too old: sm_80 or later is needed")
+                                : Status::success();
 }
 
 Status CudaDevice::loadModule(const char *text, const std::string &name) {
@@ -176,8 +196,8 @@ Status CudaDevice::launchMatmul(const Work &work, CudaHandle stream) {
   Result<cuda::MatmulArgs> args = argsOf<cuda::MatmulArgs>(work);
   if (!args)
     return args.status();
-  if (std::string rule = cuda::brokenRule(*args); !rule.empty())
-    return Status::error(work.step + ": " + rule);
+  if (std::string rule = cuda::brokenRule(*args, architecture); !rule.empty())
+    return Status::error(work.step + ": " + rule + "; this is " + deviceName);
   if (!lt) {
     if (!ltFunctions) {
       Result<CublasLtFunctions> opened = openCublasLt();

@@ -16,6 +16,9 @@ public:
   static Result<std::unique_ptr<CudaDevice>> create(const Driver &driver, const CublasLtFunctions *lt, int ordinal);
   ~CudaDevice() override;
 
+  /// The compute capability of a device, 90 for sm_90. Opens the driver.
+  static Result<int> architectureOf(int ordinal);
+
   /// "NVIDIA H100 80GB HBM3 (sm_90)".
   const std::string &name() const { return deviceName; }
 
@@ -34,6 +37,7 @@ public:
 private:
   explicit CudaDevice(const Driver &driver) : driver(driver) {}
   Status begin(int ordinal);
+  static Result<int> architectureOf(const Driver &driver, int ordinal, int &device);
   Status loadModule(const char *text, const std::string &name);
   Status loadKernels();
   Status launchMatmul(const Work &work, CudaHandle stream);
@@ -42,6 +46,7 @@ private:
 
   Driver driver;
   std::string deviceName;
+  int architecture = 0;
   std::optional<CublasLtFunctions> ltFunctions;
   std::unique_ptr<CublasLt> lt;
   std::vector<CudaHandle> modules, streams, events, graphs;

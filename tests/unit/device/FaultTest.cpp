@@ -1,17 +1,14 @@
 // Faults that are put into a plan or into what runs it, each of which the checking device has to name.
 #include "runtime/device/Checking.h"
-#include "runtime/device/DeviceExecutor.h"
-#include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
-#include "runtime/kernels/cuda/table/Matmul.h"
-#include <algorithm>
-#include <cstring>
+#include "tests/unit/device/DeviceTest.h"
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 namespace recast::device {
 namespace {
 
+using test::changeMatmul;
+using test::find;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -83,20 +80,6 @@ struct Example {
     return "";
   }
 };
-
-Scheduled &find(DeviceExecutor &executor, std::string_view kernel) {
-  auto found = std::ranges::find_if(executor.scheduled,
-                                    [&](const Scheduled &item) { return item.work.kernel.starts_with(kernel); });
-  EXPECT_NE(found, executor.scheduled.end()) << kernel;
-  return *found;
-}
-void changeMatmul(DeviceExecutor &executor, const std::function<void(cuda::MatmulArgs &)> &change) {
-  std::vector<std::byte> &bytes = find(executor, cuda::kMatmul).work.args;
-  cuda::MatmulArgs args;
-  std::memcpy(&args, bytes.data(), sizeof(args));
-  change(args);
-  std::memcpy(bytes.data(), &args, sizeof(args));
-}
 
 TEST(CheckingDevice, RightPlansRun) {
   for (int streams : {1, 2, 3}) {
@@ -191,39 +174,6 @@ TEST(CheckingDevice, AForeignPlanIsRefused) {
   EXPECT_THAT(example.run(device, 1), HasSubstr("the plan is damaged: node 'turn' (Transpose) has no launches"));
   example.plan.steps[0].library = "cublaslt";
   EXPECT_THAT(example.run(device, 1), HasSubstr("the plan has cublaslt for node 'turn' (Transpose)"));
-}
-
-/// A right 8-bit product, from which each rule is broken.
-cuda::MatmulArgs float8Product() {
-  cuda::MatmulArgs args{};
-  args.m = 32, args.n = 16, args.k = 48, args.batch = 1;
-  args.pitchA = args.pitchB = 48, args.pitchD = 16;
-  args.typeA = DType::F8E4M3FN, args.typeB = DType::F8E5M2, args.typeD = DType::BF16;
-  args.transB = true, args.alpha = 1;
-  return args;
-}
-
-TEST(CublasLtRules, Float8) {
-  EXPECT_EQ(brokenRule(float8Product()), "");
-  struct Case {
-    void (*breakIt)(cuda::MatmulArgs &);
-    const char *says;
-  };
-  for (const Case &c :
-       {Case{[](auto &a) { a.transB = false, a.pitchB = 16; }, "TN layout"},
-        Case{[](auto &a) { a.transA = true; }, "TN layout"}, Case{[](auto &a) { a.k = 40; }, "multiples of 16"},
-        Case{[](auto &a) { a.pitchA = 56; }, "multiples of 16 bytes"},
-        Case{[](auto &a) { a.typeA = DType::F8E5M2; }, "two operands of f8e5m2"},
-        Case{[](auto &a) { a.typeB = DType::BF16; }, "operands of f8e4m3fn and bf16"},
-        Case{[](auto &a) { a.a = reinterpret_cast<void *>(8); }, "aligned to 16 bytes"},
-        Case{[](auto &a) { a.workspaceBytes = 4, a.workspace = reinterpret_cast<void *>(8); },
-             "workspace is not aligned"},
-        Case{[](auto &a) { a.batch = 2, a.strideD = 16; }, "results of a batch overlap"},
-        Case{[](auto &a) { a.m = 0; }, "an empty product"}}) {
-    cuda::MatmulArgs args = float8Product();
-    c.breakIt(args);
-    EXPECT_THAT(brokenRule(args), HasSubstr(c.says));
-  }
 }
 
 } // namespace
