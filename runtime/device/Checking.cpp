@@ -2,6 +2,7 @@
 #include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
 #include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -24,10 +25,10 @@ std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> 
   auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
                    int64_t stride, DType type) -> std::string {
     auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
-    return isInside(data, bytes) ? ""
-                                 : "operand " + std::string(which) + " of " + std::to_string(rows) +
-                                       " rows with leading dimension " + std::to_string(pitch) +
-                                       " goes beyond its buffer";
+    return isInside(data, bytes)
+               ? ""
+               : "operand " + std::string(which) + " of " + std::to_string(rows) + " rows with leading dimension " +
+                     std::to_string(pitch) + " goes beyond its buffer";
   };
   auto checkScales = [&](std::string_view which, const void *data, cuda::ScaleMode mode, int64_t rows) -> std::string {
     size_t bytes = cuda::scaleBytes(mode, rows, args.k);
@@ -168,6 +169,16 @@ Status CheckingDevice::execute(const Work &work) const {
       return Status::error(fault);
     hostMatmul(args);
     return Status::success();
+  }
+  if (work.kernel == cuda::kAllReduce) {
+    cuda::AllReduceArgs args;
+    if (!argsAs(args))
+      return Status::error("the arguments are those of another kernel");
+    if (!ranks)
+      return Status::error("a sum over ranks on a device that has joined none");
+    auto count = static_cast<size_t>(args.count);
+    return args.type == DType::F64 ? ranks->sum(static_cast<double *>(args.data), count)
+                                   : ranks->sum(static_cast<float *>(args.data), count);
   }
   const cuda::emulation::Kernel *kernel = cuda::emulation::find(work.kernel);
   std::unique_ptr<cuda::emulation::Kernel> own;

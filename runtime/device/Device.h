@@ -1,6 +1,7 @@
 // What a plan needs of a device with streams: memory, copies, launches, events, graphs. cuda/ implements it over
 // NVIDIA's driver; Checking.h runs everything on the host and checks it.
 #pragma once
+#include "runtime/exec/Communicator.h"
 #include "runtime/plan/Plan.h"
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,13 @@ public:
   virtual Result<int> endCapture(int stream) = 0;
   virtual Status replay(int graph, int stream) = 0;
   virtual Status synchronise() = 0;
+  /// False while work of the stream is not done.
+  virtual Result<bool> isDone(int stream) = 0;
+  /// Joins the devices of all ranks, which call it together; from then on launches may be cuda::kAllReduce. `ranks`
+  /// outlives the device.
+  virtual Status join(Communicator &ranks) = 0;
+  /// Ends what waits for other ranks, which will not come: for a rank that cannot go on. Nothing follows.
+  virtual void abandonRanks() = 0;
 };
 
 } // namespace recast::device

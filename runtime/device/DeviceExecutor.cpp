@@ -1,8 +1,10 @@
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
-#include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace recast::device {
 namespace {
@@ -14,6 +16,10 @@ template <typename Args> std::vector<std::byte> bytesOf(const Args &args) {
   std::memcpy(bytes.data(), &args, sizeof(Args));
   return bytes;
 }
+
+/// How long a rank looks only at its own device before it sees to the others, and how often it looks.
+constexpr std::chrono::milliseconds kPatience(1000);
+constexpr std::chrono::microseconds kPause(20);
 
 /// Steps that report faults, those of bodies once.
 size_t countSteps(const Plan &plan) {
@@ -39,6 +45,9 @@ Status DeviceExecutor::prepare() {
     return Status::error("the plan is compiled for " + source.device + ", and not for CUDA");
   if (Status status = device.load(source.code); !status.ok())
     return status;
+  if (options.ranks)
+    if (Status status = device.join(*options.ranks); !status.ok())
+      return status;
   Result<std::byte *> arena = device.allocate(source.arenaBytes, "the arena");
   if (!arena)
     return arena.status();
@@ -149,9 +158,10 @@ MemoryUse DeviceExecutor::use(const Scope &scope, int buffer, bool isRead, bool 
 
 Status DeviceExecutor::flatten(Scope &scope) {
   for (const Step &step : scope.plan.steps) {
-    Status status = !step.bodies.empty()          ? addScan(step, scope)
-                    : step.library == "generated" ? addGenerated(step, scope)
-                                                  : addStep(step, scope);
+    Status status = !step.bodies.empty()                             ? addScan(step, scope)
+                    : step.library == "generated"                    ? addGenerated(step, scope)
+                    : options.ranks && cuda::isCollective(step.spec) ? addCollective(step, scope)
+                                                                     : addStep(step, scope);
     if (!status.ok())
       return status;
   }
@@ -172,6 +182,12 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
                          ": compile the model with the same kernels");
   if (program.mayFail)
     faultSteps.push_back(describe(step.spec));
+  addLaunches(step, scope, program,
+              {"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, false, false, &step});
+  return Status::success();
+}
+
+void DeviceExecutor::addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace) {
   std::byte *fault = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
   for (cuda::Launch &launch : program.launches) {
     Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, std::move(launch.args), {}};
@@ -181,7 +197,7 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
       bool isWritten = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Write)) != 0;
       MemoryUse place;
       if (operand.kind == cuda::Operand::Workspace)
-        place = {"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, isRead, isWritten, &step};
+        place = {workspace.name, workspace.data, workspace.bytes, isRead, isWritten, workspace.value};
       else if (operand.kind == cuda::Operand::Fault)
         place = {"what it reports", fault, sizeof(uint64_t), isRead, isWritten, faults};
       else
@@ -200,6 +216,27 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
         if (step.outputs[k] >= 0 && scope.at[static_cast<size_t>(step.outputs[k])].data == item.uses[1].data)
           scope.at[static_cast<size_t>(step.outputs[k])].value = item.uses[0].value;
   }
+}
+
+/// What the table has for a process alone is done by all ranks here.
+Status DeviceExecutor::addCollective(const Step &step, Scope &scope) {
+  cuda::Program program;
+  std::string refusal;
+  cuda::RankPlace place{options.ranks->rank(), options.ranks->size(), options.bucketBytes};
+  if (!cuda::compileCollective(step.spec, place, program, refusal))
+    return Status::error(describe(step.spec) + ": " + refusal);
+  Result<std::byte *> bucket = device.allocate(program.workspaceBytes, "what ranks reduce");
+  if (!bucket)
+    return bucket.status();
+  trafficOfStep.reductions += step.spec.op == "all_reduce";
+  for (const cuda::Launch &launch : program.launches)
+    if (launch.kernel == cuda::kAllReduce) {
+      cuda::AllReduceArgs args;
+      std::memcpy(&args, launch.args.data(), sizeof(args));
+      ++trafficOfStep.buckets;
+      trafficOfStep.bytes += args.count * static_cast<int64_t>(byteSize(args.type));
+    }
+  addLaunches(step, scope, program, {"what ranks reduce", *bucket, program.workspaceBytes, false, false, &step});
   return Status::success();
 }
 
@@ -372,11 +409,19 @@ Status DeviceExecutor::issue() {
 }
 
 Status DeviceExecutor::run() {
-  if (!options.graph) {
-    if (Status status = issue(); !status.ok())
-      return status;
-    return checkFaults();
-  }
+  Status status = runHere();
+  if (status.ok() && options.ranks)
+    status = waitForRanks();
+  if (status.ok())
+    status = checkFaults();
+  if (!status.ok() && options.ranks)
+    device.abandonRanks();
+  return status;
+}
+
+Status DeviceExecutor::runHere() {
+  if (!options.graph)
+    return issue();
   if (graph < 0) {
     if (Status status = device.beginCapture(0); !status.ok())
       return status;
@@ -388,9 +433,29 @@ Status DeviceExecutor::run() {
       return captured.status();
     graph = *captured;
   }
-  if (Status status = device.replay(graph, 0); !status.ok())
-    return status;
-  return checkFaults();
+  return device.replay(graph, 0);
+}
+
+/// A device that waits for one that will not come waits forever. So ranks look whether their device is done, and every
+/// now and then meet on the host, which notices the death of one.
+Status DeviceExecutor::waitForRanks() {
+  Communicator &ranks = *options.ranks;
+  ranks.traffic.reductions += trafficOfStep.reductions;
+  ranks.traffic.buckets += trafficOfStep.buckets;
+  ranks.traffic.bytes += trafficOfStep.bytes;
+  while (true) {
+    auto until = std::chrono::steady_clock::now() + kPatience;
+    Result<bool> isDone = device.isDone(0);
+    for (; isDone && !*isDone && std::chrono::steady_clock::now() < until; isDone = device.isDone(0))
+      std::this_thread::sleep_for(kPause);
+    if (!isDone)
+      return isDone.status();
+    float done = *isDone ? 1 : 0;
+    if (Status status = ranks.sum(&done, 1); !status.ok())
+      return status;
+    if (done == static_cast<float>(ranks.size()))
+      return Status::success();
+  }
 }
 
 Status DeviceExecutor::checkFaults() {

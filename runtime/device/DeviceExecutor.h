@@ -2,13 +2,21 @@
 // stream or several, replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
+#include "runtime/exec/Collectives.h"
 #include "runtime/plan/Plan.h"
+
+namespace recast::cuda {
+struct Program;
+}
 
 namespace recast::device {
 
 struct DeviceOptions {
   int streams = 1;   ///< At most.
   bool graph = true; ///< Capture the step once and replay it.
+  /// The ranks that train together, each on a device of its own; null: this process alone.
+  Communicator *ranks = nullptr;
+  size_t bucketBytes = kBucketBytes; ///< That ranks reduce at a time, at most.
 };
 
 /// One piece of work, where it runs and what it waits for.
@@ -35,8 +43,8 @@ public:
   Status write(int buffer, const void *bytes);
   /// Waits for the device.
   Status read(int buffer, void *bytes);
-  /// One execution. Values that kernels report as out of range are an error that names the step; the new state is then
-  /// not to be used.
+  /// One execution, which ends when it has ended on all ranks. Values that kernels report as out of range are an error
+  /// that names the step; the new state is then not to be used.
   Status run();
 
   /// What run() issues; tests change it.
@@ -63,12 +71,17 @@ private:
   Status locate(Scope &scope) const;
   Status flatten(Scope &scope);
   Status addStep(const Step &step, Scope &scope);
+  Status addCollective(const Step &step, Scope &scope);
+  /// `workspace`: the memory of Operand::Workspace.
+  void addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace);
   Status addGenerated(const Step &step, Scope &scope);
   Status addScan(const Step &step, Scope &scope);
   Status addUpdates();
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   MemoryUse use(const Scope &scope, int buffer, bool isRead, bool isWritten) const;
   Status issue();
+  Status runHere();
+  Status waitForRanks();
   Status checkFaults();
 
   const Plan &source;
@@ -81,6 +94,7 @@ private:
   std::byte *faults = nullptr;
   std::map<std::string, int, std::less<>> names;
   int graph = -1;
+  Communicator::Traffic trafficOfStep;
 };
 
 } // namespace recast::device

@@ -1,4 +1,6 @@
 #include "tools/run/RunFlags.h"
+#include "runtime/ranks/Join.h"
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -85,7 +87,7 @@ std::optional<int> RunFlags::parse(int argc, char **argv) {
 }
 
 int RunFlags::deviceOrdinal() const {
-  int ordinal = 0;
+  int ordinal = std::max(findLauncher() == Launcher::None ? 0 : localRank(), 0);
   if (size_t colon = device.find(':'); colon != std::string::npos)
     std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
   return ordinal;

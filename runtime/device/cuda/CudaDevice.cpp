@@ -28,13 +28,16 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   Result<Driver> driver = openDriver();
   if (!driver)
     return driver.status();
-  return create(*driver, nullptr, ordinal);
+  return create(*driver, nullptr, nullptr, ordinal);
 }
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt, int ordinal) {
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt,
+                                                       const NcclFunctions *nccl, int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(driver));
   if (lt)
     device->ltFunctions = *lt;
+  if (nccl)
+    device->ncclFunctions = *nccl;
   if (Status status = device->begin(ordinal); !status.ok())
     return status;
   if (Status status = device->loadKernels(); !status.ok())
@@ -109,6 +112,7 @@ Status CudaDevice::load(std::span<const CodeObject> code) {
 
 CudaDevice::~CudaDevice() {
   driver.contextSynchronize();
+  nccl.reset();
   for (CudaPointer allocation : allocations)
     driver.memFree(allocation);
 }
@@ -163,6 +167,12 @@ Status CudaDevice::launch(const Work &work, int stream) {
     return on.status();
   if (work.kernel == cuda::kMatmul)
     return launchMatmul(work, *on);
+  if (work.kernel == cuda::kAllReduce) {
+    Result<cuda::AllReduceArgs> args = argsOf<cuda::AllReduceArgs>(work);
+    if (!args || !nccl)
+      return args ? Status::error(work.step + ": this device has joined no ranks") : args.status();
+    return nccl->allReduce(*args, work.step, *on);
+  }
   if (work.kernel == kCopy) {
     Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
     if (!args)
@@ -254,6 +264,38 @@ Status CudaDevice::replay(int graph, int stream) {
   if (!on)
     return on.status();
   return driver.check(driver.graphLaunch(graphs[static_cast<size_t>(graph)], *on), "cuGraphLaunch");
+}
+
+Result<bool> CudaDevice::isDone(int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  int result = driver.streamQuery(*on);
+  if (result == kNotReady && nccl)
+    if (Status status = nccl->check(); !status.ok())
+      return status;
+  if (result != 0 && result != kNotReady)
+    return driver.check(result, "cuStreamQuery");
+  return result == 0;
+}
+
+Status CudaDevice::join(Communicator &ranks) {
+  if (!ncclFunctions) {
+    Result<NcclFunctions> opened = openNccl();
+    if (!opened)
+      return opened.status();
+    ncclFunctions = *opened;
+  }
+  Result<std::unique_ptr<Nccl>> made = Nccl::create(*ncclFunctions, ranks);
+  if (!made)
+    return made.status();
+  nccl = std::move(*made);
+  return Status::success();
+}
+
+void CudaDevice::abandonRanks() {
+  if (nccl)
+    nccl->abort();
 }
 
 Status CudaDevice::synchronise() { return driver.check(driver.contextSynchronize(), "cuCtxSynchronize"); }

@@ -3,6 +3,7 @@
 #include "runtime/device/Device.h"
 #include "runtime/device/cuda/CublasLt.h"
 #include "runtime/device/cuda/Driver.h"
+#include "runtime/device/cuda/Nccl.h"
 #include <map>
 #include <optional>
 
@@ -10,10 +11,11 @@ namespace recast::device {
 
 class CudaDevice final : public Device {
 public:
-  /// Opens the driver; cuBLASLt is opened at the first product.
+  /// Opens the driver; cuBLASLt is opened at the first product, NCCL by join().
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
-  /// Over functions that the caller has; `lt` may be null.
-  static Result<std::unique_ptr<CudaDevice>> create(const Driver &driver, const CublasLtFunctions *lt, int ordinal);
+  /// Over functions that the caller has; `lt` and `nccl` may be null.
+  static Result<std::unique_ptr<CudaDevice>> create(const Driver &driver, const CublasLtFunctions *lt,
+                                                    const NcclFunctions *nccl, int ordinal);
   ~CudaDevice() override;
 
   /// The compute capability of a device, 90 for sm_90. Opens the driver.
@@ -33,6 +35,9 @@ public:
   Result<int> endCapture(int stream) override;
   Status replay(int graph, int stream) override;
   Status synchronise() override;
+  Result<bool> isDone(int stream) override;
+  Status join(Communicator &ranks) override;
+  void abandonRanks() override;
 
 private:
   explicit CudaDevice(const Driver &driver) : driver(driver) {}
@@ -49,6 +54,8 @@ private:
   int architecture = 0;
   std::optional<CublasLtFunctions> ltFunctions;
   std::unique_ptr<CublasLt> lt;
+  std::optional<NcclFunctions> ncclFunctions;
+  std::unique_ptr<Nccl> nccl; ///< Where there are several ranks.
   std::vector<CudaHandle> modules, streams, events, graphs;
   std::map<std::string, CudaHandle, std::less<>> kernels; ///< Those that have been launched.
   std::vector<CudaPointer> allocations;

@@ -35,6 +35,7 @@ Result<Driver> openDriver() {
   RECAST_FIND(driver, copyOnDevice, "cuMemcpyDtoDAsync_v2")
   RECAST_FIND(driver, fill, "cuMemsetD8Async")
   RECAST_FIND(driver, streamCreate, "cuStreamCreate")
+  RECAST_FIND(driver, streamQuery, "cuStreamQuery")
   RECAST_FIND(driver, streamWaitEvent, "cuStreamWaitEvent")
   RECAST_FIND(driver, streamBeginCapture, "cuStreamBeginCapture_v2")
   RECAST_FIND(driver, streamEndCapture, "cuStreamEndCapture")

@@ -128,6 +128,7 @@ std::span<const Row> lossRows();
 std::span<const Row> windowRows();
 std::span<const Row> productRows();
 std::span<const Row> fp8ProductRows();
+std::span<const Row> collectiveRows();
 std::span<const Row> orderRows();
 
 /// All rows.
