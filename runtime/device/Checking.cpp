@@ -11,6 +11,15 @@ namespace recast::device {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
+/// The host as a stream, and the event by which what it issues comes after what it has done.
+constexpr int kHost = 63, kIssue = -1;
+
+std::byte *newMemory(size_t bytes) {
+  auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
+  if (data)
+    std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
+  return data;
+}
 
 /// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large, scales that
 /// are fewer than their mode asks for.
@@ -55,8 +64,9 @@ std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> 
 
 CheckingDevice::CheckingDevice(int architecture) : architecture(architecture) {}
 CheckingDevice::~CheckingDevice() {
-  for (const Allocation &allocation : allocations)
-    ::operator delete(allocation.data, kAlignment);
+  for (const std::vector<Allocation> *all : {&allocations, &hostAllocations})
+    for (const Allocation &allocation : *all)
+      ::operator delete(allocation.data, kAlignment);
 }
 
 Status CheckingDevice::load(std::span<const CodeObject> code) {
@@ -72,12 +82,24 @@ Status CheckingDevice::load(std::span<const CodeObject> code) {
 }
 
 Result<std::byte *> CheckingDevice::allocate(size_t bytes, const std::string &what) {
-  auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
+  std::byte *data = newMemory(bytes);
   if (!data)
     return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
-  std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
   allocations.push_back({data, bytes});
   return data;
+}
+
+Result<std::byte *> CheckingDevice::allocateHost(size_t bytes, const std::string &what) {
+  std::byte *data = newMemory(bytes);
+  if (!data)
+    return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
+  hostAllocations.push_back({data, bytes});
+  return data;
+}
+
+Status CheckingDevice::useOnHost(const MemoryUse &use) {
+  std::string hazard = hazards.note("the host", {&use, 1}, kHost);
+  return hazard.empty() ? Status::success() : Status::error(hazard);
 }
 
 Status CheckingDevice::checkUses(const std::string &step, std::span<const MemoryUse> uses) const {
@@ -93,30 +115,31 @@ Status CheckingDevice::checkUses(const std::string &step, std::span<const Memory
 }
 
 Status CheckingDevice::copyIn(const MemoryUse &to, const void *from, int stream) {
-  if (isCapturing)
-    return Status::error("a copy from the host is no part of a graph");
-  if (Status status = checkUses("a copy from the host", {&to, 1}); !status.ok())
-    return status;
-  MemoryUse use = to;
-  use.isWritten = true;
-  if (std::string hazard = hazards.note("a copy from the host", {&use, 1}, stream); !hazard.empty())
-    return Status::error(hazard);
-  if (to.bytes)
-    std::memcpy(to.data, from, to.bytes);
-  return Status::success();
+  return copy(to, from, /*isIn=*/true, stream);
+}
+Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+  return copy(from, to, /*isIn=*/false, stream);
 }
 
-Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+Status CheckingDevice::copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream) {
+  std::string step = isIn ? "a copy from the host" : "a copy to the host";
   if (isCapturing)
-    return Status::error("a copy to the host is no part of a graph");
-  if (Status status = checkUses("a copy to the host", {&from, 1}); !status.ok())
+    return Status::error(step + " is no part of a graph");
+  if (Status status = checkUses(step, {&onDevice, 1}); !status.ok())
     return status;
-  MemoryUse use = from;
-  use.isRead = true;
-  if (std::string hazard = hazards.note("a copy to the host", {&use, 1}, stream); !hazard.empty())
+  std::vector<MemoryUse> uses = {onDevice};
+  uses[0].isRead = !isIn, uses[0].isWritten = isIn;
+  auto *host = static_cast<std::byte *>(const_cast<void *>(onHost));
+  // Copies of other memory of the host end before the call does.
+  if (std::ranges::any_of(hostAllocations,
+                          [&](const Allocation &a) { return host >= a.data && host < a.data + a.bytes; }))
+    uses.push_back({onDevice.name + " on the host", host, onDevice.bytes, isIn, !isIn, host});
+  hazards.record(kIssue, kHost);
+  hazards.wait(kIssue, stream);
+  if (std::string hazard = hazards.note(step, uses, stream); !hazard.empty())
     return Status::error(hazard);
-  if (from.bytes)
-    std::memcpy(to, from.data, from.bytes);
+  if (onDevice.bytes)
+    std::memcpy(isIn ? onDevice.data : host, isIn ? host : onDevice.data, onDevice.bytes);
   return Status::success();
 }
 
@@ -219,6 +242,12 @@ Status CheckingDevice::wait(int event, int stream) {
   if (!isCapturing)
     return action();
   graphs.back().push_back(action);
+  return Status::success();
+}
+
+Status CheckingDevice::waitOnHost(int event) {
+  if (std::ranges::find(lostEvents, event) == lostEvents.end())
+    hazards.wait(event, kHost);
   return Status::success();
 }
 

@@ -82,7 +82,78 @@ Status DeviceExecutor::prepare() {
     if (source.buffers[i].place == Place::Input || source.buffers[i].place == Place::State)
       names[source.buffers[i].name] = static_cast<int>(i);
   scheduled = schedule(std::move(work), options.streams);
+  if (Status status = placeBatches(); !status.ok())
+    return status;
   return device.synchronise();
+}
+
+Status DeviceExecutor::placeBatches() {
+  batchStream = std::max(options.streams, 1);
+  for (const Scheduled &item : scheduled)
+    sent = std::max(sent, item.event);
+  taken = ++sent + 1;
+  for (int input : source.inputs) {
+    const Buffer &buffer = source.buffers[static_cast<size_t>(input)];
+    Result<std::byte *> host = device.allocateHost(buffer.type.bytes(), "'" + buffer.name + "'");
+    if (!host)
+      return host.status();
+    Result<std::byte *> waiting = device.allocate(buffer.type.bytes(), "the next '" + buffer.name + "'");
+    if (!waiting)
+      return waiting.status();
+    batches[input] = {*host, *waiting};
+  }
+  if (Status status = device.record(sent, batchStream); !status.ok())
+    return status;
+  return device.record(taken, 0);
+}
+
+std::byte *DeviceExecutor::batch(int buffer) const {
+  auto found = batches.find(buffer);
+  return found == batches.end() ? nullptr : found->second.host;
+}
+
+Status DeviceExecutor::beginBatch() {
+  if (Status status = device.waitOnHost(sent); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    MemoryUse use{"'" + b.name + "' on the host", place.host, b.type.bytes(), false, true, place.host};
+    if (Status status = device.useOnHost(use); !status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+Status DeviceExecutor::sendBatch() {
+  if (Status status = device.wait(taken, batchStream); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    MemoryUse to{"the next '" + b.name + "'", place.device, b.type.bytes(), false, true, place.device};
+    if (Status status = device.copyIn(to, place.host, batchStream); !status.ok())
+      return status;
+  }
+  isBatchSent = true;
+  return device.record(sent, batchStream);
+}
+
+/// Puts the batch that was sent where the step reads it.
+Status DeviceExecutor::takeBatch() {
+  if (!isBatchSent)
+    return Status::success();
+  isBatchSent = false;
+  if (Status status = device.wait(sent, 0); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    const Location &to = top[static_cast<size_t>(buffer)];
+    if (Status status = device.launch(
+            copyWork("the beginning of the step", "'" + b.name + "'", {place.device, place.device}, to, b.type.bytes()),
+            0);
+        !status.ok())
+      return status;
+  }
+  return device.record(taken, 0);
 }
 
 Status DeviceExecutor::placeInputs() {
@@ -274,16 +345,20 @@ Status DeviceExecutor::addGenerated(const Step &step, Scope &scope) {
   return Status::success();
 }
 
+Work DeviceExecutor::copyWork(const std::string &step, const std::string &name, Location from, Location to,
+                              size_t bytes) {
+  return {step,
+          std::string(kCopy),
+          1,
+          1,
+          bytesOf(cuda::CopyArgs{from.data, to.data, static_cast<int64_t>(bytes)}),
+          {{name, from.data, bytes, true, false, from.value}, {name, to.data, bytes, false, true, to.value}}};
+}
+
 void DeviceExecutor::addCopy(const std::string &step, const std::string &name, Location from, Location to,
                              size_t bytes) {
-  if (from.data == to.data || bytes == 0)
-    return;
-  work.push_back({step,
-                  std::string(kCopy),
-                  1,
-                  1,
-                  bytesOf(cuda::CopyArgs{from.data, to.data, static_cast<int64_t>(bytes)}),
-                  {{name, from.data, bytes, true, false, from.value}, {name, to.data, bytes, false, true, to.value}}});
+  if (from.data != to.data && bytes != 0)
+    work.push_back(copyWork(step, name, from, to, bytes));
 }
 
 /// Every iteration is work of its own: the number is known. As the CPU's Scan, states live in the step's outputs.
@@ -385,13 +460,15 @@ Status DeviceExecutor::write(int buffer, const void *bytes) {
   return device.copyIn({"'" + b.name + "'", at.data, b.type.bytes(), false, true, at.value}, bytes, 0);
 }
 
-Status DeviceExecutor::read(int buffer, void *bytes) {
+Status DeviceExecutor::readLater(int buffer, void *bytes) {
   const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
   const Location &at = top[static_cast<size_t>(buffer)];
-  if (Status status = device.copyOut(bytes, {"'" + b.name + "'", at.data, b.type.bytes(), true, false, at.value}, 0);
-      !status.ok())
-    return status;
-  return device.synchronise();
+  return device.copyOut(bytes, {"'" + b.name + "'", at.data, b.type.bytes(), true, false, at.value}, 0);
+}
+
+Status DeviceExecutor::read(int buffer, void *bytes) {
+  Status status = readLater(buffer, bytes);
+  return status.ok() ? device.synchronise() : status;
 }
 
 Status DeviceExecutor::issue() {
@@ -409,9 +486,21 @@ Status DeviceExecutor::issue() {
 }
 
 Status DeviceExecutor::run() {
-  Status status = runHere();
-  if (status.ok() && options.ranks)
-    status = waitForRanks();
+  Status status = start();
+  return status.ok() ? finish() : status;
+}
+
+Status DeviceExecutor::start() {
+  Status status = takeBatch();
+  if (status.ok())
+    status = replay();
+  if (!status.ok() && options.ranks)
+    device.abandonRanks();
+  return status;
+}
+
+Status DeviceExecutor::finish() {
+  Status status = options.ranks ? waitForRanks() : Status::success();
   if (status.ok())
     status = checkFaults();
   if (!status.ok() && options.ranks)
@@ -419,7 +508,7 @@ Status DeviceExecutor::run() {
   return status;
 }
 
-Status DeviceExecutor::runHere() {
+Status DeviceExecutor::replay() {
   if (!options.graph)
     return issue();
   if (graph < 0) {

@@ -115,6 +115,8 @@ CudaDevice::~CudaDevice() {
   nccl.reset();
   for (CudaPointer allocation : allocations)
     driver.memFree(allocation);
+  for (void *allocation : hostAllocations)
+    driver.memFreeHost(allocation);
 }
 
 Result<std::byte *> CudaDevice::allocate(size_t bytes, const std::string &what) {
@@ -125,6 +127,16 @@ Result<std::byte *> CudaDevice::allocate(size_t bytes, const std::string &what) 
     return status;
   allocations.push_back(pointer);
   return reinterpret_cast<std::byte *>(pointer);
+}
+
+Result<std::byte *> CudaDevice::allocateHost(size_t bytes, const std::string &what) {
+  void *pointer = nullptr;
+  if (Status status = driver.check(driver.memHostAlloc(&pointer, bytes ? bytes : 1, 0),
+                                   "cuMemHostAlloc of " + std::to_string(bytes) + " bytes for " + what);
+      !status.ok())
+    return status;
+  hostAllocations.push_back(pointer);
+  return static_cast<std::byte *>(pointer);
 }
 
 Result<CudaHandle> CudaDevice::streamOf(int stream) {
@@ -235,6 +247,11 @@ Status CudaDevice::wait(int event, int stream) {
   if (!on || !what)
     return on ? what.status() : on.status();
   return driver.check(driver.streamWaitEvent(*on, *what, 0), "cuStreamWaitEvent");
+}
+
+Status CudaDevice::waitOnHost(int event) {
+  Result<CudaHandle> what = eventOf(event);
+  return what ? driver.check(driver.eventSynchronize(*what), "cuEventSynchronize") : what.status();
 }
 
 Status CudaDevice::beginCapture(int stream) {

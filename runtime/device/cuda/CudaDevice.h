@@ -26,11 +26,14 @@ public:
 
   Status load(std::span<const CodeObject> code) override;
   Result<std::byte *> allocate(size_t bytes, const std::string &what) override;
+  Result<std::byte *> allocateHost(size_t bytes, const std::string &what) override;
+  Status useOnHost(const MemoryUse &) override { return Status::success(); }
   Status copyIn(const MemoryUse &to, const void *from, int stream) override;
   Status copyOut(void *to, const MemoryUse &from, int stream) override;
   Status launch(const Work &work, int stream) override;
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
+  Status waitOnHost(int event) override;
   Status beginCapture(int stream) override;
   Result<int> endCapture(int stream) override;
   Status replay(int graph, int stream) override;
@@ -59,6 +62,7 @@ private:
   std::vector<CudaHandle> modules, streams, events, graphs;
   std::map<std::string, CudaHandle, std::less<>> kernels; ///< Those that have been launched.
   std::vector<CudaPointer> allocations;
+  std::vector<void *> hostAllocations;
 };
 
 } // namespace recast::device

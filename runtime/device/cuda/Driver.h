@@ -31,6 +31,8 @@ struct Driver {
   // 6.13 Memory management.
   int (*memAlloc)(CudaPointer *pointer, size_t bytes);
   int (*memFree)(CudaPointer pointer);
+  int (*memHostAlloc)(void **pointer, size_t bytes, unsigned flags);
+  int (*memFreeHost)(void *pointer);
   int (*copyToDevice)(CudaPointer to, const void *from, size_t bytes, CudaHandle stream);
   int (*copyToHost)(void *to, CudaPointer from, size_t bytes, CudaHandle stream);
   int (*copyOnDevice)(CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream);
@@ -42,6 +44,7 @@ struct Driver {
   int (*streamBeginCapture)(CudaHandle stream, int mode);
   int (*streamEndCapture)(CudaHandle stream, CudaHandle *graph);
   int (*eventCreate)(CudaHandle *event, unsigned flags);
+  int (*eventSynchronize)(CudaHandle event);
   int (*eventRecord)(CudaHandle event, CudaHandle stream);
   int (*launchKernel)(CudaHandle function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
                       unsigned blockY, unsigned blockZ, unsigned sharedBytes, CudaHandle stream, void **args,

@@ -25,6 +25,7 @@ struct Fake {
   std::set<CudaHandle> capturing; ///< Streams and events that take part in the capture.
   std::vector<std::string> launched;
   std::set<CudaPointer> memory;
+  std::set<void *> hostMemory;
   int handles = 0, devices = 1, major = 9;
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
@@ -74,6 +75,14 @@ Driver fakeDriver() {
     EXPECT_EQ(fake->memory.erase(pointer), 1u);
     return std::free(at(pointer)), 0;
   };
+  d.memHostAlloc = [](void **pointer, size_t bytes, unsigned) {
+    *pointer = std::malloc(bytes);
+    return fake->hostMemory.insert(*pointer), 0;
+  };
+  d.memFreeHost = [](void *pointer) {
+    EXPECT_EQ(fake->hostMemory.erase(pointer), 1u);
+    return std::free(pointer), 0;
+  };
   d.copyToDevice = [](CudaPointer to, const void *from, size_t bytes, CudaHandle) {
     EXPECT_FALSE(fake->isCapturing);
     return std::memcpy(at(to), from, bytes), 0;
@@ -91,6 +100,7 @@ Driver fakeDriver() {
   d.streamCreate = [](CudaHandle *stream, unsigned) { return *stream = newHandle(), 0; };
   d.streamQuery = [](CudaHandle) { return fake->isBusy ? kNotReady : 0; };
   d.eventCreate = [](CudaHandle *event, unsigned) { return *event = newHandle(), 0; };
+  d.eventSynchronize = [](CudaHandle) { return 0; };
   d.eventRecord = [](CudaHandle event, CudaHandle stream) {
     if (fake->capturing.contains(stream))
       fake->capturing.insert(event);
@@ -357,7 +367,7 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
           }
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
     }
-  EXPECT_TRUE(state.memory.empty()) << "memory that is not given back";
+  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
 }
 
 /// Row-major operands of 8 bits and their scales, as column-major ones.

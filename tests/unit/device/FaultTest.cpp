@@ -167,6 +167,56 @@ TEST(CheckingDevice, KernelsStayInTheirBuffers) {
   EXPECT_THAT(fault, AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("outside of the device's memory")));
 }
 
+/// Batches go to the device while steps run: each is the one that its step reads. A lost event is a race: of the next
+/// batch with the one that waits, or of the host with the copy.
+TEST(CheckingDevice, BatchesAreSentAhead) {
+  auto run = [](CheckingDevice &device, DeviceExecutor &executor, std::vector<float> &firsts) {
+    auto fill = [&](float value) {
+      if (Status status = executor.beginBatch(); !status.ok())
+        return status;
+      std::fill_n(reinterpret_cast<float *>(executor.batch(0)), 256, value);
+      return executor.sendBatch();
+    };
+    if (Status status = fill(1); !status.ok())
+      return status.message();
+    for (int step = 1; step <= 3; ++step) {
+      if (Status status = executor.start(); !status.ok())
+        return status.message();
+      float first = 0;
+      std::vector<float> z(48 * 16);
+      if (Status status = executor.readLater(4, z.data()); !status.ok())
+        return status.message();
+      if (Status status = fill(static_cast<float>(step + 1)); !status.ok())
+        return status.message();
+      if (Status status = executor.finish(); !status.ok())
+        return status.message();
+      first = z[0];
+      firsts.push_back(first);
+    }
+    return std::string();
+  };
+  for (int streams : {1, 3})
+    for (bool graph : {false, true}) {
+      Example example;
+      CheckingDevice device;
+      auto executor = DeviceExecutor::create(example.plan, device, {.streams = streams, .graph = graph});
+      ASSERT_TRUE(executor) << executor.message();
+      std::vector<float> firsts;
+      EXPECT_EQ(run(device, **executor, firsts), "");
+      EXPECT_EQ(firsts, (std::vector<float>{1, 2, 3}));
+      int last = -1; // The events of batches come after those of the step.
+      for (const Scheduled &item : (*executor)->scheduled)
+        last = std::max(last, item.event);
+      for (int event : {last + 1, last + 2}) {
+        CheckingDevice losing;
+        auto again = DeviceExecutor::create(example.plan, losing, {.streams = streams, .graph = graph});
+        ASSERT_TRUE(again) << again.message();
+        losing.lostEvents = {event};
+        EXPECT_THAT(run(losing, **again, firsts), AllOf(HasSubstr("'x'"), HasSubstr("no event"))) << event;
+      }
+    }
+}
+
 TEST(CheckingDevice, AForeignPlanIsRefused) {
   Example example;
   example.plan.steps[0].library = "generated";
