@@ -104,7 +104,7 @@ FailureOr<std::unique_ptr<Plan>> planOf(Unit &unit, const CompileOptions &option
   if (failed(runPhases(unit, options)))
     return failure();
   if (options.device == "cuda") {
-    if (failed(compile::chooseCudaKernels(unit)))
+    if (failed(compile::chooseCudaKernels(unit, options.cudaArchitecture)))
       return failure();
   } else if (regions) {
     if (!plain) {
@@ -178,6 +178,12 @@ Result<std::unique_ptr<Plan>> compileClone(ModuleOp module, const compile::State
 }
 
 } // namespace
+
+int cudaArchitectureOf(std::string_view name) {
+  int number = 0;
+  bool isNumber = name.starts_with("sm_") && !StringRef(name.substr(3)).getAsInteger(10, number);
+  return isNumber && number >= 80 && number < 1000 ? number : 0;
+}
 
 Model::Model(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 Model::~Model() = default;

@@ -29,9 +29,14 @@ struct CompileOptions {
   /// same either way.
   bool inPlace = true;
   std::string device = "cpu"; ///< "cpu" or "cuda".
+  /// Of a CUDA plan: the compute capability that it is for, 90 for sm_90. Only products of 8-bit floats depend on it.
+  int cudaArchitecture = 80;
   /// Of a CUDA plan: its generated kernels are there as host code, too, for the checking device.
   bool emulates = false;
 };
+
+/// CompileOptions::cudaArchitecture of "sm_90"; 0 where it is none that plans run on.
+int cudaArchitectureOf(std::string_view name);
 
 /// A graph input as the model declares it; a dimension that is not fixed is -1 and has a symbol, which may be empty.
 struct InputInfo {

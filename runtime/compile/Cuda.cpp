@@ -1,4 +1,5 @@
-// Which kernels run a plan's steps on a GPU. The order: products go to cuBLASLt, what a region can hold is generated,
+// Which kernels run a plan's steps on a GPU. The order: products go to cuBLASLt, those of dequantised 8-bit floats as
+// products of the 8-bit floats where the GPU has them; what a region can hold is generated,
 // the rest has a kernel in CUDA C++, or is expanded into operators that have. What then is left is an error.
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/train/Dialect.h"
@@ -36,7 +37,7 @@ constexpr llvm::StringLiteral kGpuLibraries[] = {"cublaslt", "cuda", "generated"
 
 class Chooser {
 public:
-  explicit Chooser(Unit &unit) : unit(unit) {}
+  Chooser(Unit &unit, int architecture) : unit(unit), architecture(architecture) {}
   LogicalResult run();
 
 private:
@@ -44,6 +45,7 @@ private:
   LogicalResult chooseRest(bool &hasExpanded);
 
   Unit &unit;
+  int architecture;
   std::vector<std::string> problems;
 };
 
@@ -84,6 +86,7 @@ LogicalResult Chooser::run() {
           "node " + Node(op).describe() +
           ": the host does not wait for a value, and what it does depends on one; run it with --device=cpu");
   });
+  auto dequantised = useFp8Products(unit, architecture);
   for (bool hasExpanded = true; hasExpanded;) {
     hasExpanded = false;
     forEachStep([&](Operation *op) {
@@ -95,6 +98,8 @@ LogicalResult Chooser::run() {
     if (failed(chooseRest(hasExpanded)))
       return failure();
   }
+  for (auto &[product, reason] : dequantised)
+    unit.prepared.at(product).refusals.push_back("fp8: " + reason);
   if (problems.empty())
     return success();
   constexpr size_t kMost = 10;
@@ -106,6 +111,6 @@ LogicalResult Chooser::run() {
 
 } // namespace
 
-LogicalResult chooseCudaKernels(Unit &unit) { return Chooser(unit).run(); }
+LogicalResult chooseCudaKernels(Unit &unit, int architecture) { return Chooser(unit, architecture).run(); }
 
 } // namespace recast::compile

@@ -131,7 +131,11 @@ mlir::LogicalResult chooseKernel(Unit &unit, mlir::Operation *op, bool reference
 /// Puts the definition in other operators in the place of a step, with kernels for each of them.
 mlir::LogicalResult expandStep(Unit &unit, mlir::Operation *op);
 /// After chooseKernels: the kernels of a GPU in the place of the processor's. An error names the steps that none runs.
-mlir::LogicalResult chooseCudaKernels(Unit &unit);
+/// `architecture` as CompileOptions::cudaArchitecture.
+mlir::LogicalResult chooseCudaKernels(Unit &unit, int architecture);
+/// Products of dequantised 8-bit floats become products of those. Gives the products that read some and stay as they
+/// are, with the reason.
+std::vector<std::pair<mlir::Operation *, std::string>> useFp8Products(Unit &unit, int architecture);
 
 /// Puts operations that no library takes, only the reference evaluator, into generated steps. Whether one is generated
 /// depends on it alone, not on its neighbours: so is what it computes, to the bit.

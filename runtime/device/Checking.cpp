@@ -2,6 +2,7 @@
 #include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
 #include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -10,20 +11,39 @@ namespace recast::device {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
+/// The host as a stream, and the event by which what it issues comes after what it has done.
+constexpr int kHost = 63, kIssue = -1;
 
-/// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large.
+std::byte *newMemory(size_t bytes) {
+  auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
+  if (data)
+    std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
+  return data;
+}
+
+/// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large, scales that
+/// are fewer than their mode asks for.
 std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> uses) {
-  auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
-                   int64_t stride, DType type) -> std::string {
-    auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
+  auto isInside = [&](const void *data, size_t bytes) {
     auto *begin = static_cast<const std::byte *>(data);
-    bool isInside = std::ranges::any_of(uses, [&](const MemoryUse &use) {
+    return std::ranges::any_of(uses, [&](const MemoryUse &use) {
       return begin >= use.data && static_cast<size_t>(begin - use.data) <= use.bytes &&
              bytes <= use.bytes - static_cast<size_t>(begin - use.data);
     });
-    return isInside ? ""
-                    : "operand " + std::string(which) + " of " + std::to_string(rows) +
-                          " rows with leading dimension " + std::to_string(pitch) + " goes beyond its buffer";
+  };
+  auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
+                   int64_t stride, DType type) -> std::string {
+    auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
+    return isInside(data, bytes)
+               ? ""
+               : "operand " + std::string(which) + " of " + std::to_string(rows) + " rows with leading dimension " +
+                     std::to_string(pitch) + " goes beyond its buffer";
+  };
+  auto checkScales = [&](std::string_view which, const void *data, cuda::ScaleMode mode, int64_t rows) -> std::string {
+    size_t bytes = cuda::scaleBytes(mode, rows, args.k);
+    return isInside(data, bytes) ? ""
+                                 : "the scales of " + std::string(which) + " have " + std::to_string(bytes) +
+                                       " bytes in their mode and go beyond their buffer";
   };
   for (const std::string &fault : {check("a", args.a, args.transA ? args.k : args.m, args.transA ? args.m : args.k,
                                          args.pitchA, args.strideA, args.typeA),
@@ -32,15 +52,21 @@ std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> 
                                    check("d", args.d, args.m, args.n, args.pitchD, args.strideD, args.typeD)})
     if (!fault.empty())
       return fault;
+  if (isFloat8(args.typeA))
+    for (const std::string &fault : {checkScales("a", args.scaleA, args.scaleModeA, args.m),
+                                     checkScales("b", args.scaleB, args.scaleModeB, args.n)})
+      if (!fault.empty())
+        return fault;
   return "";
 }
 
 } // namespace
 
-CheckingDevice::CheckingDevice() = default;
+CheckingDevice::CheckingDevice(int architecture) : architecture(architecture) {}
 CheckingDevice::~CheckingDevice() {
-  for (const Allocation &allocation : allocations)
-    ::operator delete(allocation.data, kAlignment);
+  for (const std::vector<Allocation> *all : {&allocations, &hostAllocations})
+    for (const Allocation &allocation : *all)
+      ::operator delete(allocation.data, kAlignment);
 }
 
 Status CheckingDevice::load(std::span<const CodeObject> code) {
@@ -56,12 +82,24 @@ Status CheckingDevice::load(std::span<const CodeObject> code) {
 }
 
 Result<std::byte *> CheckingDevice::allocate(size_t bytes, const std::string &what) {
-  auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
+  std::byte *data = newMemory(bytes);
   if (!data)
     return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
-  std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
   allocations.push_back({data, bytes});
   return data;
+}
+
+Result<std::byte *> CheckingDevice::allocateHost(size_t bytes, const std::string &what) {
+  std::byte *data = newMemory(bytes);
+  if (!data)
+    return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
+  hostAllocations.push_back({data, bytes});
+  return data;
+}
+
+Status CheckingDevice::useOnHost(const MemoryUse &use) {
+  std::string hazard = hazards.note("the host", {&use, 1}, kHost);
+  return hazard.empty() ? Status::success() : Status::error(hazard);
 }
 
 Status CheckingDevice::checkUses(const std::string &step, std::span<const MemoryUse> uses) const {
@@ -77,30 +115,31 @@ Status CheckingDevice::checkUses(const std::string &step, std::span<const Memory
 }
 
 Status CheckingDevice::copyIn(const MemoryUse &to, const void *from, int stream) {
-  if (isCapturing)
-    return Status::error("a copy from the host is no part of a graph");
-  if (Status status = checkUses("a copy from the host", {&to, 1}); !status.ok())
-    return status;
-  MemoryUse use = to;
-  use.isWritten = true;
-  if (std::string hazard = hazards.note("a copy from the host", {&use, 1}, stream); !hazard.empty())
-    return Status::error(hazard);
-  if (to.bytes)
-    std::memcpy(to.data, from, to.bytes);
-  return Status::success();
+  return copy(to, from, /*isIn=*/true, stream);
+}
+Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+  return copy(from, to, /*isIn=*/false, stream);
 }
 
-Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
+Status CheckingDevice::copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream) {
+  std::string step = isIn ? "a copy from the host" : "a copy to the host";
   if (isCapturing)
-    return Status::error("a copy to the host is no part of a graph");
-  if (Status status = checkUses("a copy to the host", {&from, 1}); !status.ok())
+    return Status::error(step + " is no part of a graph");
+  if (Status status = checkUses(step, {&onDevice, 1}); !status.ok())
     return status;
-  MemoryUse use = from;
-  use.isRead = true;
-  if (std::string hazard = hazards.note("a copy to the host", {&use, 1}, stream); !hazard.empty())
+  std::vector<MemoryUse> uses = {onDevice};
+  uses[0].isRead = !isIn, uses[0].isWritten = isIn;
+  auto *host = static_cast<std::byte *>(const_cast<void *>(onHost));
+  // Copies of other memory of the host end before the call does.
+  if (std::ranges::any_of(hostAllocations,
+                          [&](const Allocation &a) { return host >= a.data && host < a.data + a.bytes; }))
+    uses.push_back({onDevice.name + " on the host", host, onDevice.bytes, isIn, !isIn, host});
+  hazards.record(kIssue, kHost);
+  hazards.wait(kIssue, stream);
+  if (std::string hazard = hazards.note(step, uses, stream); !hazard.empty())
     return Status::error(hazard);
-  if (from.bytes)
-    std::memcpy(to, from.data, from.bytes);
+  if (onDevice.bytes)
+    std::memcpy(isIn ? onDevice.data : host, isIn ? host : onDevice.data, onDevice.bytes);
   return Status::success();
 }
 
@@ -147,12 +186,22 @@ Status CheckingDevice::execute(const Work &work) const {
     cuda::MatmulArgs args;
     if (!argsAs(args))
       return Status::error("the arguments are those of another kernel");
-    if (std::string rule = cuda::brokenRule(args); !rule.empty())
+    if (std::string rule = cuda::brokenRule(args, architecture); !rule.empty())
       return Status::error("cuBLASLt refuses it: " + rule);
     if (std::string fault = beyondUses(args, work.uses); !fault.empty())
       return Status::error(fault);
     hostMatmul(args);
     return Status::success();
+  }
+  if (work.kernel == cuda::kAllReduce) {
+    cuda::AllReduceArgs args;
+    if (!argsAs(args))
+      return Status::error("the arguments are those of another kernel");
+    if (!ranks)
+      return Status::error("a sum over ranks on a device that has joined none");
+    auto count = static_cast<size_t>(args.count);
+    return args.type == DType::F64 ? ranks->sum(static_cast<double *>(args.data), count)
+                                   : ranks->sum(static_cast<float *>(args.data), count);
   }
   const cuda::emulation::Kernel *kernel = cuda::emulation::find(work.kernel);
   std::unique_ptr<cuda::emulation::Kernel> own;
@@ -193,6 +242,12 @@ Status CheckingDevice::wait(int event, int stream) {
   if (!isCapturing)
     return action();
   graphs.back().push_back(action);
+  return Status::success();
+}
+
+Status CheckingDevice::waitOnHost(int event) {
+  if (std::ranges::find(lostEvents, event) == lostEvents.end())
+    hazards.wait(event, kHost);
   return Status::success();
 }
 

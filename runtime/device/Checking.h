@@ -9,20 +9,31 @@ namespace recast::device {
 
 class CheckingDevice final : public Device {
 public:
-  CheckingDevice();
+  /// `architecture`: the compute capability whose rules hold; 0: every device's.
+  explicit CheckingDevice(int architecture = 0);
   ~CheckingDevice() override;
   /// Generated kernels are host code: CompileOptions::emulates.
   Status load(std::span<const CodeObject> code) override;
   Result<std::byte *> allocate(size_t bytes, const std::string &what) override;
+  Result<std::byte *> allocateHost(size_t bytes, const std::string &what) override;
+  Status useOnHost(const MemoryUse &use) override;
   Status copyIn(const MemoryUse &to, const void *from, int stream) override;
   Status copyOut(void *to, const MemoryUse &from, int stream) override;
   Status launch(const Work &work, int stream) override;
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
+  Status waitOnHost(int event) override;
   Status beginCapture(int stream) override;
   Result<int> endCapture(int stream) override;
   Status replay(int graph, int stream) override;
   Status synchronise() override;
+  Result<bool> isDone(int) override { return true; }
+  /// Sums go through the ranks' own communicator.
+  Status join(Communicator &communicator) override {
+    ranks = &communicator;
+    return Status::success();
+  }
+  void abandonRanks() override {}
 
   /// Events that are not recorded, for tests: waits for them are left out.
   std::vector<int> lostEvents;
@@ -35,10 +46,13 @@ private:
   };
   Status perform(const Work &work, int stream);
   Status execute(const Work &work) const;
+  Status copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream);
   Status checkUses(const std::string &step, std::span<const MemoryUse> uses) const;
 
+  int architecture;
+  Communicator *ranks = nullptr;
   Hazards hazards;
-  std::vector<Allocation> allocations;
+  std::vector<Allocation> allocations, hostAllocations;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated;
   std::vector<std::vector<std::function<Status()>>> graphs;
   bool isCapturing = false;

@@ -1,6 +1,7 @@
 // What a plan needs of a device with streams: memory, copies, launches, events, graphs. cuda/ implements it over
 // NVIDIA's driver; Checking.h runs everything on the host and checks it.
 #pragma once
+#include "runtime/exec/Communicator.h"
 #include "runtime/plan/Plan.h"
 #include <cstddef>
 #include <cstdint>
@@ -50,18 +51,31 @@ public:
   virtual Status load(std::span<const CodeObject> code) = 0;
   /// Memory for the device's life, aligned to 256 bytes.
   virtual Result<std::byte *> allocate(size_t bytes, const std::string &what) = 0;
+  /// Page-locked memory of the host, for the device's life: copies from and to it go on beside the host's work.
+  virtual Result<std::byte *> allocateHost(size_t bytes, const std::string &what) = 0;
+  /// Says that the host is about to read or write page-locked memory.
+  virtual Status useOnHost(const MemoryUse &use) = 0;
   virtual Status copyIn(const MemoryUse &to, const void *from, int stream) = 0;
   /// `to` holds the bytes after synchronise().
   virtual Status copyOut(void *to, const MemoryUse &from, int stream) = 0;
   virtual Status launch(const Work &work, int stream) = 0;
   virtual Status record(int event, int stream) = 0;
   virtual Status wait(int event, int stream) = 0;
+  /// The host waits.
+  virtual Status waitOnHost(int event) = 0;
   /// From here on to endCapture() work is not done but noted, on this stream and those that wait for its events.
   virtual Status beginCapture(int stream) = 0;
   /// The number of the graph. All streams that take part have been waited for by `stream`.
   virtual Result<int> endCapture(int stream) = 0;
   virtual Status replay(int graph, int stream) = 0;
   virtual Status synchronise() = 0;
+  /// False while work of the stream is not done.
+  virtual Result<bool> isDone(int stream) = 0;
+  /// Joins the devices of all ranks, which call it together; from then on launches may be cuda::kAllReduce. `ranks`
+  /// outlives the device.
+  virtual Status join(Communicator &ranks) = 0;
+  /// Ends what waits for other ranks, which will not come: for a rank that cannot go on. Nothing follows.
+  virtual void abandonRanks() = 0;
 };
 
 } // namespace recast::device

@@ -1,8 +1,10 @@
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
-#include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace recast::device {
 namespace {
@@ -14,6 +16,10 @@ template <typename Args> std::vector<std::byte> bytesOf(const Args &args) {
   std::memcpy(bytes.data(), &args, sizeof(Args));
   return bytes;
 }
+
+/// How long a rank looks only at its own device before it sees to the others, and how often it looks.
+constexpr std::chrono::milliseconds kPatience(1000);
+constexpr std::chrono::microseconds kPause(20);
 
 /// Steps that report faults, those of bodies once.
 size_t countSteps(const Plan &plan) {
@@ -39,6 +45,9 @@ Status DeviceExecutor::prepare() {
     return Status::error("the plan is compiled for " + source.device + ", and not for CUDA");
   if (Status status = device.load(source.code); !status.ok())
     return status;
+  if (options.ranks)
+    if (Status status = device.join(*options.ranks); !status.ok())
+      return status;
   Result<std::byte *> arena = device.allocate(source.arenaBytes, "the arena");
   if (!arena)
     return arena.status();
@@ -73,7 +82,78 @@ Status DeviceExecutor::prepare() {
     if (source.buffers[i].place == Place::Input || source.buffers[i].place == Place::State)
       names[source.buffers[i].name] = static_cast<int>(i);
   scheduled = schedule(std::move(work), options.streams);
+  if (Status status = placeBatches(); !status.ok())
+    return status;
   return device.synchronise();
+}
+
+Status DeviceExecutor::placeBatches() {
+  batchStream = std::max(options.streams, 1);
+  for (const Scheduled &item : scheduled)
+    sent = std::max(sent, item.event);
+  taken = ++sent + 1;
+  for (int input : source.inputs) {
+    const Buffer &buffer = source.buffers[static_cast<size_t>(input)];
+    Result<std::byte *> host = device.allocateHost(buffer.type.bytes(), "'" + buffer.name + "'");
+    if (!host)
+      return host.status();
+    Result<std::byte *> waiting = device.allocate(buffer.type.bytes(), "the next '" + buffer.name + "'");
+    if (!waiting)
+      return waiting.status();
+    batches[input] = {*host, *waiting};
+  }
+  if (Status status = device.record(sent, batchStream); !status.ok())
+    return status;
+  return device.record(taken, 0);
+}
+
+std::byte *DeviceExecutor::batch(int buffer) const {
+  auto found = batches.find(buffer);
+  return found == batches.end() ? nullptr : found->second.host;
+}
+
+Status DeviceExecutor::beginBatch() {
+  if (Status status = device.waitOnHost(sent); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    MemoryUse use{"'" + b.name + "' on the host", place.host, b.type.bytes(), false, true, place.host};
+    if (Status status = device.useOnHost(use); !status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+Status DeviceExecutor::sendBatch() {
+  if (Status status = device.wait(taken, batchStream); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    MemoryUse to{"the next '" + b.name + "'", place.device, b.type.bytes(), false, true, place.device};
+    if (Status status = device.copyIn(to, place.host, batchStream); !status.ok())
+      return status;
+  }
+  isBatchSent = true;
+  return device.record(sent, batchStream);
+}
+
+/// Puts the batch that was sent where the step reads it.
+Status DeviceExecutor::takeBatch() {
+  if (!isBatchSent)
+    return Status::success();
+  isBatchSent = false;
+  if (Status status = device.wait(sent, 0); !status.ok())
+    return status;
+  for (const auto &[buffer, place] : batches) {
+    const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
+    const Location &to = top[static_cast<size_t>(buffer)];
+    if (Status status = device.launch(
+            copyWork("the beginning of the step", "'" + b.name + "'", {place.device, place.device}, to, b.type.bytes()),
+            0);
+        !status.ok())
+      return status;
+  }
+  return device.record(taken, 0);
 }
 
 Status DeviceExecutor::placeInputs() {
@@ -149,9 +229,10 @@ MemoryUse DeviceExecutor::use(const Scope &scope, int buffer, bool isRead, bool 
 
 Status DeviceExecutor::flatten(Scope &scope) {
   for (const Step &step : scope.plan.steps) {
-    Status status = !step.bodies.empty()          ? addScan(step, scope)
-                    : step.library == "generated" ? addGenerated(step, scope)
-                                                  : addStep(step, scope);
+    Status status = !step.bodies.empty()                             ? addScan(step, scope)
+                    : step.library == "generated"                    ? addGenerated(step, scope)
+                    : options.ranks && cuda::isCollective(step.spec) ? addCollective(step, scope)
+                                                                     : addStep(step, scope);
     if (!status.ok())
       return status;
   }
@@ -172,6 +253,12 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
                          ": compile the model with the same kernels");
   if (program.mayFail)
     faultSteps.push_back(describe(step.spec));
+  addLaunches(step, scope, program,
+              {"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, false, false, &step});
+  return Status::success();
+}
+
+void DeviceExecutor::addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace) {
   std::byte *fault = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
   for (cuda::Launch &launch : program.launches) {
     Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, std::move(launch.args), {}};
@@ -181,7 +268,7 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
       bool isWritten = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Write)) != 0;
       MemoryUse place;
       if (operand.kind == cuda::Operand::Workspace)
-        place = {"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, isRead, isWritten, &step};
+        place = {workspace.name, workspace.data, workspace.bytes, isRead, isWritten, workspace.value};
       else if (operand.kind == cuda::Operand::Fault)
         place = {"what it reports", fault, sizeof(uint64_t), isRead, isWritten, faults};
       else
@@ -200,6 +287,27 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
         if (step.outputs[k] >= 0 && scope.at[static_cast<size_t>(step.outputs[k])].data == item.uses[1].data)
           scope.at[static_cast<size_t>(step.outputs[k])].value = item.uses[0].value;
   }
+}
+
+/// What the table has for a process alone is done by all ranks here.
+Status DeviceExecutor::addCollective(const Step &step, Scope &scope) {
+  cuda::Program program;
+  std::string refusal;
+  cuda::RankPlace place{options.ranks->rank(), options.ranks->size(), options.bucketBytes};
+  if (!cuda::compileCollective(step.spec, place, program, refusal))
+    return Status::error(describe(step.spec) + ": " + refusal);
+  Result<std::byte *> bucket = device.allocate(program.workspaceBytes, "what ranks reduce");
+  if (!bucket)
+    return bucket.status();
+  trafficOfStep.reductions += step.spec.op == "all_reduce";
+  for (const cuda::Launch &launch : program.launches)
+    if (launch.kernel == cuda::kAllReduce) {
+      cuda::AllReduceArgs args;
+      std::memcpy(&args, launch.args.data(), sizeof(args));
+      ++trafficOfStep.buckets;
+      trafficOfStep.bytes += args.count * static_cast<int64_t>(byteSize(args.type));
+    }
+  addLaunches(step, scope, program, {"what ranks reduce", *bucket, program.workspaceBytes, false, false, &step});
   return Status::success();
 }
 
@@ -237,16 +345,20 @@ Status DeviceExecutor::addGenerated(const Step &step, Scope &scope) {
   return Status::success();
 }
 
+Work DeviceExecutor::copyWork(const std::string &step, const std::string &name, Location from, Location to,
+                              size_t bytes) {
+  return {step,
+          std::string(kCopy),
+          1,
+          1,
+          bytesOf(cuda::CopyArgs{from.data, to.data, static_cast<int64_t>(bytes)}),
+          {{name, from.data, bytes, true, false, from.value}, {name, to.data, bytes, false, true, to.value}}};
+}
+
 void DeviceExecutor::addCopy(const std::string &step, const std::string &name, Location from, Location to,
                              size_t bytes) {
-  if (from.data == to.data || bytes == 0)
-    return;
-  work.push_back({step,
-                  std::string(kCopy),
-                  1,
-                  1,
-                  bytesOf(cuda::CopyArgs{from.data, to.data, static_cast<int64_t>(bytes)}),
-                  {{name, from.data, bytes, true, false, from.value}, {name, to.data, bytes, false, true, to.value}}});
+  if (from.data != to.data && bytes != 0)
+    work.push_back(copyWork(step, name, from, to, bytes));
 }
 
 /// Every iteration is work of its own: the number is known. As the CPU's Scan, states live in the step's outputs.
@@ -348,13 +460,15 @@ Status DeviceExecutor::write(int buffer, const void *bytes) {
   return device.copyIn({"'" + b.name + "'", at.data, b.type.bytes(), false, true, at.value}, bytes, 0);
 }
 
-Status DeviceExecutor::read(int buffer, void *bytes) {
+Status DeviceExecutor::readLater(int buffer, void *bytes) {
   const Buffer &b = source.buffers[static_cast<size_t>(buffer)];
   const Location &at = top[static_cast<size_t>(buffer)];
-  if (Status status = device.copyOut(bytes, {"'" + b.name + "'", at.data, b.type.bytes(), true, false, at.value}, 0);
-      !status.ok())
-    return status;
-  return device.synchronise();
+  return device.copyOut(bytes, {"'" + b.name + "'", at.data, b.type.bytes(), true, false, at.value}, 0);
+}
+
+Status DeviceExecutor::read(int buffer, void *bytes) {
+  Status status = readLater(buffer, bytes);
+  return status.ok() ? device.synchronise() : status;
 }
 
 Status DeviceExecutor::issue() {
@@ -372,11 +486,31 @@ Status DeviceExecutor::issue() {
 }
 
 Status DeviceExecutor::run() {
-  if (!options.graph) {
-    if (Status status = issue(); !status.ok())
-      return status;
-    return checkFaults();
-  }
+  Status status = start();
+  return status.ok() ? finish() : status;
+}
+
+Status DeviceExecutor::start() {
+  Status status = takeBatch();
+  if (status.ok())
+    status = replay();
+  if (!status.ok() && options.ranks)
+    device.abandonRanks();
+  return status;
+}
+
+Status DeviceExecutor::finish() {
+  Status status = options.ranks ? waitForRanks() : Status::success();
+  if (status.ok())
+    status = checkFaults();
+  if (!status.ok() && options.ranks)
+    device.abandonRanks();
+  return status;
+}
+
+Status DeviceExecutor::replay() {
+  if (!options.graph)
+    return issue();
   if (graph < 0) {
     if (Status status = device.beginCapture(0); !status.ok())
       return status;
@@ -388,9 +522,29 @@ Status DeviceExecutor::run() {
       return captured.status();
     graph = *captured;
   }
-  if (Status status = device.replay(graph, 0); !status.ok())
-    return status;
-  return checkFaults();
+  return device.replay(graph, 0);
+}
+
+/// A device that waits for one that will not come waits forever. So ranks look whether their device is done, and every
+/// now and then meet on the host, which notices the death of one.
+Status DeviceExecutor::waitForRanks() {
+  Communicator &ranks = *options.ranks;
+  ranks.traffic.reductions += trafficOfStep.reductions;
+  ranks.traffic.buckets += trafficOfStep.buckets;
+  ranks.traffic.bytes += trafficOfStep.bytes;
+  while (true) {
+    auto until = std::chrono::steady_clock::now() + kPatience;
+    Result<bool> isDone = device.isDone(0);
+    for (; isDone && !*isDone && std::chrono::steady_clock::now() < until; isDone = device.isDone(0))
+      std::this_thread::sleep_for(kPause);
+    if (!isDone)
+      return isDone.status();
+    float done = *isDone ? 1 : 0;
+    if (Status status = ranks.sum(&done, 1); !status.ok())
+      return status;
+    if (done == static_cast<float>(ranks.size()))
+      return Status::success();
+  }
 }
 
 Status DeviceExecutor::checkFaults() {

@@ -2,13 +2,21 @@
 // stream or several, replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
+#include "runtime/exec/Collectives.h"
 #include "runtime/plan/Plan.h"
+
+namespace recast::cuda {
+struct Program;
+}
 
 namespace recast::device {
 
 struct DeviceOptions {
   int streams = 1;   ///< At most.
   bool graph = true; ///< Capture the step once and replay it.
+  /// The ranks that train together, each on a device of its own; null: this process alone.
+  Communicator *ranks = nullptr;
+  size_t bucketBytes = kBucketBytes; ///< That ranks reduce at a time, at most.
 };
 
 /// One piece of work, where it runs and what it waits for.
@@ -35,9 +43,21 @@ public:
   Status write(int buffer, const void *bytes);
   /// Waits for the device.
   Status read(int buffer, void *bytes);
-  /// One execution. Values that kernels report as out of range are an error that names the step; the new state is then
-  /// not to be used.
+  /// One execution, which ends when it has ended on all ranks. Values that kernels report as out of range are an error
+  /// that names the step; the new state is then not to be used.
   Status run();
+  /// run() in two: what the device does goes on in between.
+  Status start();
+  Status finish();
+  /// As read, into page-locked memory, which holds the bytes after finish().
+  Status readLater(int buffer, void *bytes);
+
+  /// Page-locked memory for the batches of an input; null where it is none. The host may write there between
+  /// beginBatch(), which waits until the batch of before is off the host, and sendBatch(). What is sent while a step
+  /// runs waits on the device, and is what the next one reads.
+  std::byte *batch(int buffer) const;
+  Status beginBatch();
+  Status sendBatch();
 
   /// What run() issues; tests change it.
   std::vector<Scheduled> scheduled;
@@ -63,12 +83,20 @@ private:
   Status locate(Scope &scope) const;
   Status flatten(Scope &scope);
   Status addStep(const Step &step, Scope &scope);
+  Status addCollective(const Step &step, Scope &scope);
+  /// `workspace`: the memory of Operand::Workspace.
+  void addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace);
   Status addGenerated(const Step &step, Scope &scope);
   Status addScan(const Step &step, Scope &scope);
   Status addUpdates();
+  static Work copyWork(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   MemoryUse use(const Scope &scope, int buffer, bool isRead, bool isWritten) const;
+  Status placeBatches();
+  Status takeBatch();
   Status issue();
+  Status replay();
+  Status waitForRanks();
   Status checkFaults();
 
   const Plan &source;
@@ -81,6 +109,16 @@ private:
   std::byte *faults = nullptr;
   std::map<std::string, int, std::less<>> names;
   int graph = -1;
+  Communicator::Traffic trafficOfStep;
+
+  /// An input's batch on its way: on the host, and on the device until the step before it has ended.
+  struct Batch {
+    std::byte *host, *device;
+  };
+  std::map<int, Batch> batches; ///< By buffer.
+  int batchStream = 0;          ///< Of copies from the host, beside the step's streams.
+  int sent = -1, taken = -1;    ///< Events: batches are off the host; batches are where the step reads them.
+  bool isBatchSent = false;
 };
 
 } // namespace recast::device

@@ -36,6 +36,10 @@ public:
   /// has changed: steps that write state where it lies come after all that may fail.
   virtual Status run() = 0;
 
+  /// run() that may call `fillNext` while a device runs: it writes the inputs of the next run, and gives true, or has
+  /// nothing to write. Here it is not called: inputs are read where they are written.
+  virtual Status runAhead(const std::function<bool()> &fillNext) { return run(); }
+
   /// The arena's high-water mark as measured on the buffers and workspaces that the steps were given, whatever the plan
   /// says: the plan's arenaBytes must be this number.
   virtual size_t arenaBytes() const = 0;

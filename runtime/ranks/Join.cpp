@@ -72,6 +72,14 @@ Launcher findLauncher() {
   return variable("WORLD_SIZE").empty() || numberIn("WORLD_SIZE") == 1 ? Launcher::None : Launcher::Env;
 }
 
+int localRank() {
+  // torchrun, Open MPI, MPICH and Intel MPI, Slurm.
+  for (const char *name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (int rank = numberIn(name); rank >= 0)
+      return rank;
+  return -1;
+}
+
 Result<std::unique_ptr<Communicator>> joinRanks() {
   switch (findLauncher()) {
   case Launcher::None:

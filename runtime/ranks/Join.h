@@ -19,4 +19,7 @@ Launcher findLauncher();
 /// says which variable or library is missing.
 Result<std::unique_ptr<Communicator>> joinRanks();
 
+/// The number of this process among those on its machine, as what started it says; -1 where it says none.
+int localRank();
+
 } // namespace recast

@@ -319,13 +319,22 @@ Status Session::resume() {
   return Status::success();
 }
 
+/// Writes the batch of a step that the active program will run next; false where another one will, or none.
+bool Session::fillAhead(int64_t step) {
+  if (!data || step >= lastStep || data->rowsAt(step) != data->rowsAt(step - 1))
+    return false;
+  aheadStatus = data->fill(step, active->inputs);
+  aheadStep = step;
+  return true;
+}
+
 Status Session::runStep(int64_t step) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start = Clock::now();
   if (data) {
     if (Status status = activate(data->rowsAt(step)); !status.ok())
       return status;
-    if (Status status = data->fill(step, active->inputs); !status.ok())
+    if (Status status = aheadStep == step ? aheadStatus : data->fill(step, active->inputs); !status.ok())
       return status;
   }
   Executor &executor = *active->executor;
@@ -338,7 +347,7 @@ Status Session::runStep(int64_t step) {
     profile->beginStep(step + 1);
   if (search)
     search->begin(executor);
-  if (Status status = executor.run(); !status.ok())
+  if (Status status = executor.runAhead([&] { return fillAhead(step + 1); }); !status.ok())
     return status;
 
   if (search)

@@ -72,6 +72,7 @@ private:
   Status compareRanks();
   Metadata position(int64_t step) const;
   Status runStep(int64_t step);
+  bool fillAhead(int64_t step);
   Status writeResults(int64_t step) const;
 
   SessionOptions options;
@@ -80,6 +81,9 @@ private:
   std::map<int64_t, Program> programs; ///< By rows a step.
   Program *active = nullptr;
   int64_t firstStep = 0, lastStep = 0;
+  /// The step whose batch was written while the one before ran, and how that went.
+  std::optional<int64_t> aheadStep;
+  Status aheadStatus = Status::success();
   std::optional<Schedule> schedule;
   std::unique_ptr<MetricsWriter> metrics;
   std::unique_ptr<OutputStack> outputs;

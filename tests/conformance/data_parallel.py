@@ -235,12 +235,36 @@ def amaxes(test):
                "rest belong to gradients, which a rank's own mean scales")
 
 
+def devices(test, step, data):
+    """CUDA plans on the checking device, one a rank: what ranks on CPUs do, to sums in another order."""
+    for library in ("mpi", "gloo"):
+        flags = ["--batch-size=8", "--steps=2"]
+        on_cpu = Run(test, f"cpu-{library}", library, 2, step, data, flags)
+        on_device = Run(test, f"device-{library}", library, 2, step, data, [*flags, "--device=check"])
+        compare(test, f"{library}: 2 ranks on devices", on_device, on_cpu, step, F32)
+        test.check("2 ranks: 2 all-reduces in 2 steps, 2 buckets" in on_device.said,
+                   f"{library}: one all-reduce a step on devices, as counted")
+    # fp8: maxima, and 8-bit products where the rank's batch allows them; one micro-batch after the other.
+    model, rng = test.corpus / "dynamics/loss_scale/model.onnx", np.random.default_rng(9)
+    file = test.temp / "devices.safetensors"
+    save_file({"x": rng.standard_normal((64, 16)).astype(np.float32), "labels": rng.integers(0, 4, 64)}, file)
+    step = opt(test, model, "fp8-devices", "--precision=fp8-delayed", "--data-parallel", "--accumulate=2",
+               "--optimizer=sgd")
+    flags = ["--batch-size=16", "--steps=1"]
+    on_cpu = Run(test, "cpu-fp8", "mpi", 2, step, file, flags)
+    on_device = Run(test, "device-fp8", "mpi", 2, step, file, [*flags, "--device=check", "--cuda-arch=sm_89"])
+    compare(test, "fp8, 2 ranks on devices", on_device, on_cpu, step, F32)
+    names = [n for n in on_cpu.state if n.endswith(".amax_history")]
+    test.check(bool(names) and all(np.allclose(on_device.state[n], on_cpu.state[n], rtol=F32) for n in names),
+               f"{len(names)} amax histories are those of ranks on CPUs")
+
+
 def recovery(test, step, data):
     """A rank that dies ends the run everywhere, and the last checkpoint is whole; going on from it is exact."""
     flags = ["--batch-size=4", "--shuffle", "--checkpoint-every=1"]
-    for library in ("mpi", "gloo"):
-        folder = test.temp / f"killed-{library}"
-        processes = start(test, library, 2, [step, f"--data={data}", *flags, "--steps=1000000",
+    for library, device in (("mpi", "cpu"), ("gloo", "cpu"), ("gloo", "check")):
+        folder = test.temp / f"killed-{library}-{device}"
+        processes = start(test, library, 2, [step, f"--data={data}", *flags, "--steps=1000000", f"--device={device}",
                                              f"--checkpoint-dir={folder}"])
         until = time.time() + 60
         while time.time() < until and not list(folder.glob("step-*.safetensors")):
@@ -254,12 +278,12 @@ def recovery(test, step, data):
         killed = time.time()
         codes, said = finish(processes, timeout=60)
         seconds = time.time() - killed
-        test.check(all(codes) and seconds < 10, f"{library}: a killed rank ends all ranks with {codes}, "
+        test.check(all(codes) and seconds < 10, f"{library}, {device}: a killed rank ends all ranks with {codes}, "
                    f"{seconds:.1f} s later")
         checkpoints = sorted(folder.glob("step-*.safetensors"))
         whole = [load_file(path) for path in checkpoints]
         test.check(bool(whole) and all(set(w) == set(whole[0]) for w in whole),
-                   f"{library}: all {len(whole)} checkpoints are whole")
+                   f"{library}, {device}: all {len(whole)} checkpoints are whole")
     through = Run(test, "through", "mpi", 2, step, data, ["--batch-size=4", "--shuffle", "--steps=8"])
     folder = test.temp / "resumed"
     for steps in (5, 8):
@@ -282,6 +306,8 @@ def refusals(test, data):
     save_file({n: v[:87] for n, v in load_file(data).items()}, odd)
     refuse("rows that ranks cannot share", [parallel, f"--data={odd}", "--batch-size=8"], "cannot share evenly")
     refuse("one batch for all", [parallel, f"--data={data}", "--data-layout=single"], "--data-layout=single")
+    refuse("GPUs that are not there", [parallel, f"--data={data}", "--batch-size=8", "--device=cuda"],
+           "--device=cpu")
     refuse("ranks that do different things", [parallel, f"--data={data}", "--steps=2"], "does something else than rank 0",
            lambda rank: [f"--batch-size={8 if rank else 16}"])
     codes, said = finish([subprocess.Popen([str(test.bin / "recast-run"), str(parallel)], stdout=subprocess.PIPE,
@@ -298,6 +324,7 @@ def main():
     own_masks(test)
     statistics(test)
     amaxes(test)
+    devices(test, step, data)
     recovery(test, step, data)
     refusals(test, data)
     test.finish()

@@ -6,13 +6,14 @@
 namespace recast::tools {
 
 llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
-                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads,
-                     const std::string &device) {
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads, const std::string &device,
+                     int cudaArchitecture) {
   if (threads)
     setThreadCount(threads);
   CompileOptions options{.regions = true}; // As recast-run.
   options.device = device == "cpu" ? "cpu" : "cuda";
   options.emulates = device == "check";
+  options.cudaArchitecture = cudaArchitecture;
   auto plan = compileModule(module, options);
   if (!plan)
     return llvm::createStringError((model == "-" ? "standard input" : model) + ": " + plan.message());

@@ -12,6 +12,7 @@ namespace recast::tools {
 /// "-" is standard output. Weights that lie in `files`, which the module was loaded from, are referred to. An error is
 /// one sentence.
 llvm::Error emitPlan(mlir::ModuleOp module, const std::string &model, const std::string &path,
-                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads, const std::string &device);
+                     const std::vector<std::shared_ptr<io::MappedFile>> &files, int threads, const std::string &device,
+                     int cudaArchitecture);
 
 } // namespace recast::tools

@@ -15,6 +15,7 @@
 #include "passes/checkpoint/Budget.h"
 #include "passes/forms/OrtOptimizer.h"
 #include "passes/step/ParameterGroups.h"
+#include "runtime/compile/Compile.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/common/MeasureMemory.h"
 #include "tools/recast-opt/ApplyState.h"
@@ -127,6 +128,9 @@ Flag<std::string> planDevice("device",
                              "What --emit=plan compiles for: cpu, cuda, or check: cuda, to be run by recast-exec "
                              "--device=check",
                              "cpu", cl::value_desc("cpu|cuda|check"));
+Flag<std::string> cudaArch("cuda-arch",
+                           "What a CUDA plan is for; sm_89, sm_90 and sm_100 have more products of 8-bit floats each",
+                           "sm_80", cl::value_desc("sm_NN"));
 cl::opt<int> threads("threads", cl::desc("Threads that --emit=plan compiles for (default: all)"), cl::init(0),
                      cl::cat(freeThreads()));
 Flag<bool> verifyEach("verify-each", "Verify after every pass, not only after the last", false);
@@ -244,6 +248,8 @@ std::string readOptions(PipelineOptions &o) {
     return "--plan-of, --threads and --device are for --emit=plan";
   if (planDevice != "cpu" && planDevice != "cuda" && planDevice != "check")
     return "--device=" + planDevice + ": cpu, cuda or check is needed";
+  if (cudaArch.getNumOccurrences() && (planDevice == "cpu" || !cudaArchitectureOf(cudaArch)))
+    return "--cuda-arch=" + cudaArch + ": sm_80 or later is needed, with --device=cuda or check";
   if (threads.getNumOccurrences() && (threads < 1 || threads > 4096))
     return "--threads=" + std::to_string(threads) + ": a number from 1 to 4096 is needed";
   if (kind == "plan")
@@ -437,8 +443,8 @@ int main(int argc, char **argv) {
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
           !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
-                               "checkpoint", "solve-time", "threads", "plan-of", "device", "report", "calibrate",
-                               "cost-profile"},
+                               "checkpoint", "solve-time", "threads", "plan-of", "device", "cuda-arch", "report",
+                               "calibrate", "cost-profile"},
                               name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");
@@ -455,10 +461,11 @@ int main(int argc, char **argv) {
   std::string target = output;
   if (emitKind == "mlir" && !llvm::StringRef(target).ends_with(".mlir") && target != "-")
     return tools::fail(kTool, "--emit=mlir writes text: OUT must end in .mlir", tools::kUsage);
-  if (auto error = emitKind == "mlir" ? io::saveText(*module, target)
-                   : emitKind == "plan"
-                       ? tools::emitPlan(*module, input, target, files, threads, planDevice)
-                       : io::saveModel(*module, target, input, files.front().get(), emitKind == "training-info"))
+  if (auto error =
+          emitKind == "mlir" ? io::saveText(*module, target)
+          : emitKind == "plan"
+              ? tools::emitPlan(*module, input, target, files, threads, planDevice, cudaArchitectureOf(cudaArch))
+              : io::saveModel(*module, target, input, files.front().get(), emitKind == "training-info"))
     return tools::fail(kTool, llvm::toString(std::move(error)));
   // The output is complete. Taking the graph apart again would cost a sixth of the run.
   tools::finish(tools::kDone);

@@ -1,5 +1,6 @@
 // recast-run: compiles a model and runs it in one process.
 #include "runtime/compile/Compile.h"
+#include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/run/RunSession.h"
 #include <charconv>
@@ -47,6 +48,20 @@ std::vector<GraphInput> dataInputs(const Model &model, const Dims &dims) {
   return result;
 }
 
+/// Sets what a CUDA plan is compiled for: `named` where it is not empty, else the device, else the oldest. False where
+/// `named` names none.
+bool setDevice(tools::RunFlags &flags, const std::string &named, CompileOptions &options) {
+  options.device = flags.device == "cpu" ? "cpu" : "cuda";
+  options.emulates = flags.device == "check";
+  flags.checkedArchitecture = cudaArchitectureOf(named);
+  if (flags.checkedArchitecture)
+    options.cudaArchitecture = flags.checkedArchitecture;
+  else if (named.empty() && options.device == "cuda" && !options.emulates)
+    if (auto found = device::CudaDevice::architectureOf(flags.deviceOrdinal()))
+      options.cudaArchitecture = *found;
+  return named.empty() || (flags.checkedArchitecture && options.device == "cuda");
+}
+
 int runModel(const tools::RunFlags &flags, const CompileOptions &options, Communicator *ranks) {
   auto model = Model::load(flags.model);
   if (!model)
@@ -66,7 +81,12 @@ int runModel(const tools::RunFlags &flags, const CompileOptions &options, Commun
 int main(int argc, char **argv) {
   tools::RunFlags flags(kText);
   std::vector<std::string> dimTexts;
-  std::string kernels;
+  std::string kernels, architecture;
+  flags.app
+      .add_option("--cuda-arch", architecture,
+                  "What a CUDA plan is compiled for (default: the device; sm_80 with --device=check or without a GPU); "
+                  "sm_89, sm_90 and sm_100 have more products of 8-bit floats each")
+      ->type_name("sm_NN");
   flags.app.add_option("--dim", dimTexts, "Bind a symbolic dimension (repeatable)")->type_name("NAME=N")->expected(1);
   flags.app
       .add_option(
@@ -85,14 +105,13 @@ int main(int argc, char **argv) {
   flags.session.referenceOnly = kernels == "reference";
 
   if (isPlan(flags.model)) {
-    if (!dims.empty() || !kernels.empty())
-      return flags.wrong("--dim and --kernels are for models: a compiled plan has its sizes and its kernels");
+    if (!dims.empty() || !kernels.empty() || !architecture.empty())
+      return flags.wrong("--dim, --kernels and --cuda-arch are for models: a compiled plan has its sizes and kernels");
     return tools::withRanks(flags, [&](Communicator *ranks) { return tools::runPlan(flags, ranks); });
   }
   CompileOptions options{.dims = dims, .referenceOnly = flags.session.referenceOnly};
-  if (flags.device != "cpu")
-    options.device = "cuda";
-  options.emulates = flags.device == "check";
+  if (!setDevice(flags, architecture, options))
+    return flags.wrong("--cuda-arch takes sm_80 or later, with --device=cuda or --device=check");
   // A region would hide the node that a search is for.
   options.regions = kernels != "reference" && kernels != "library" && !flags.session.findNonFinite;
   if (kernels == "generated")

@@ -1,4 +1,7 @@
 #include "tools/run/RunFlags.h"
+#include "runtime/ranks/Join.h"
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 namespace recast::tools {
@@ -81,6 +84,13 @@ std::optional<int> RunFlags::parse(int argc, char **argv) {
   if (std::string text = problem(); !text.empty())
     return wrong(text);
   return std::nullopt;
+}
+
+int RunFlags::deviceOrdinal() const {
+  int ordinal = std::max(findLauncher() == Launcher::None ? 0 : localRank(), 0);
+  if (size_t colon = device.find(':'); colon != std::string::npos)
+    std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
+  return ordinal;
 }
 
 int RunFlags::wrong(const std::string &message) const {

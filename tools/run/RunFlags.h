@@ -30,6 +30,9 @@ public:
   SessionOptions session;
   int threads = 0; ///< 0: as many as the machine has.
   bool explain = false;
+  /// Of --device=cuda:N; of several ranks each takes the device of its number on its machine where none is said.
+  int deviceOrdinal() const;
+  int checkedArchitecture = 0; ///< Whose rules --device=check holds a plan against; 0: every device's.
 
 private:
   void addDataFlags();

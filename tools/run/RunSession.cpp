@@ -5,7 +5,6 @@
 #include "runtime/kernels/Parallel.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/ranks/Join.h"
-#include <charconv>
 
 namespace recast::tools {
 
@@ -23,19 +22,16 @@ int explain(const Executor &executor) {
   return kDone;
 }
 
-/// `name` is check, cuda or cuda:N.
-Result<std::unique_ptr<Executor>> createDeviceExecutor(const std::string &name, const Plan &plan) {
+Result<std::unique_ptr<Executor>> createDeviceExecutor(const RunFlags &flags, const Plan &plan, Communicator *ranks) {
   if (plan.device != "cuda")
-    return Status::error("--device=" + name + ": the plan is compiled for " + plan.device);
-  if (name == "check")
-    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(), {.streams = 3});
-  int ordinal = 0;
-  if (size_t colon = name.find(':'); colon != std::string::npos)
-    std::from_chars(name.data() + colon + 1, name.data() + name.size(), ordinal);
-  auto device = device::CudaDevice::open(ordinal);
+    return Status::error("--device=" + flags.device + ": the plan is compiled for " + plan.device);
+  if (flags.device == "check")
+    return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(flags.checkedArchitecture),
+                                         {.streams = 3, .ranks = ranks});
+  auto device = device::CudaDevice::open(flags.deviceOrdinal());
   if (!device)
     return device.status();
-  return device::createSessionExecutor(plan, std::move(*device), {});
+  return device::createSessionExecutor(plan, std::move(*device), {.ranks = ranks});
 }
 
 /// One line an output: what a model that is no step model was run for.
@@ -93,8 +89,6 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
                Communicator *communicator) {
   auto fail = [&](const std::string &text) { return failRun(flags.tool, text); };
   bool isOnCpu = flags.device == "cpu";
-  if (!isOnCpu && communicator)
-    return fail("--device=" + flags.device + ": several ranks train on the CPU only; run them with --device=cpu");
   if (!isOnCpu && (flags.session.findNonFinite || !flags.session.profile.empty()))
     return fail("--device=" + flags.device +
                 " tells nothing of single steps: --find-nonfinite and --profile need --device=cpu");
@@ -113,7 +107,7 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
   options.progress = flags.explain ? nullptr : stderr;
   options.communicator = communicator;
   if (!isOnCpu)
-    options.makeExecutor = [&](const Plan &plan) { return createDeviceExecutor(flags.device, plan); };
+    options.makeExecutor = [&](const Plan &plan) { return createDeviceExecutor(flags, plan, communicator); };
   auto session = Session::create(std::move(options), std::move(inputs), planner);
   if (!session)
     return fail(session.message());

@@ -87,9 +87,9 @@ Status CublasLt::prepare(const cuda::MatmulArgs &args, Prepared &prepared) {
   if (args.bias)
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kEpilogue, &kEpilogueBias, sizeof(kEpilogueBias)))
   if (isFloat8(args.typeA)) {
-    auto mode = static_cast<int32_t>(args.scaleMode);
-    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeA, &mode, sizeof(mode)))
-    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeB, &mode, sizeof(mode)))
+    auto modeA = static_cast<int32_t>(args.scaleModeB), modeB = static_cast<int32_t>(args.scaleModeA);
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeA, &modeA, sizeof(modeA)))
+    RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeB, &modeB, sizeof(modeB)))
   }
   auto layout = [&](CudaHandle &to, DType type, int64_t rows, int64_t columns, int64_t pitch, int64_t stride) {
     RECAST_TRY(lt.layoutCreate(&to, typeCode(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), pitch))

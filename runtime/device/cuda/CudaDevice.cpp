@@ -7,7 +7,7 @@ namespace recast::device {
 namespace {
 
 constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-constexpr int kOldestMajor = 8;         // What the PTX is made for.
+constexpr int kOldest = 80;             // What the PTX is made for.
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
@@ -28,13 +28,16 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   Result<Driver> driver = openDriver();
   if (!driver)
     return driver.status();
-  return create(*driver, nullptr, ordinal);
+  return create(*driver, nullptr, nullptr, ordinal);
 }
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt, int ordinal) {
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt,
+                                                       const NcclFunctions *nccl, int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(driver));
   if (lt)
     device->ltFunctions = *lt;
+  if (nccl)
+    device->ncclFunctions = *nccl;
   if (Status status = device->begin(ordinal); !status.ok())
     return status;
   if (Status status = device->loadKernels(); !status.ok())
@@ -42,10 +45,16 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, con
   return std::move(device);
 }
 
-Status CudaDevice::begin(int ordinal) {
-  int count = 0, device = 0, major = 0, minor = 0;
-  CudaHandle context = nullptr;
-  char name[256] = {};
+Result<int> CudaDevice::architectureOf(int ordinal) {
+  Result<Driver> driver = openDriver();
+  if (!driver)
+    return driver.status();
+  int device = 0;
+  return architectureOf(*driver, ordinal, device);
+}
+
+Result<int> CudaDevice::architectureOf(const Driver &driver, int ordinal, int &device) {
+  int count = 0, major = 0, minor = 0;
   if (Status status = driver.check(driver.init(0), "cuInit"); !status.ok())
     return status;
   if (Status status = driver.check(driver.deviceGetCount(&count), "cuDeviceGetCount"); !status.ok())
@@ -54,15 +63,29 @@ Status CudaDevice::begin(int ordinal) {
     return Status::error("--device=cuda:" + std::to_string(ordinal) + ": this machine has " + std::to_string(count) +
                          " CUDA devices, numbered from 0");
   for (Status status : {driver.check(driver.deviceGet(&device, ordinal), "cuDeviceGet"),
-                        driver.check(driver.deviceGetName(name, sizeof(name) - 1, device), "cuDeviceGetName"),
                         driver.check(driver.deviceGetAttribute(&major, kMajor, device), "cuDeviceGetAttribute"),
-                        driver.check(driver.deviceGetAttribute(&minor, kMinor, device), "cuDeviceGetAttribute"),
+                        driver.check(driver.deviceGetAttribute(&minor, kMinor, device), "cuDeviceGetAttribute")})
+    if (!status.ok())
+      return status;
+  return major * 10 + minor;
+}
+
+Status CudaDevice::begin(int ordinal) {
+  int device = 0;
+  CudaHandle context = nullptr;
+  char name[256] = {};
+  Result<int> found = architectureOf(driver, ordinal, device);
+  if (!found)
+    return found.status();
+  architecture = *found;
+  for (Status status : {driver.check(driver.deviceGetName(name, sizeof(name) - 1, device), "cuDeviceGetName"),
                         driver.check(driver.primaryContextRetain(&context, device), "cuDevicePrimaryCtxRetain"),
                         driver.check(driver.contextSetCurrent(context), "cuCtxSetCurrent")})
     if (!status.ok())
       return status;
-  deviceName = std::string(name) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
-  return major < kOldestMajor ? Status::error(deviceName + " is too old: sm_80 or later is needed") : Status::success();
+  deviceName = std::string(name) + " (sm_" + std::to_string(architecture) + ")";
+  return architecture < kOldest ? Status::error(deviceName + " is too old: sm_80 or later is needed")
+                                : Status::success();
 }
 
 Status CudaDevice::loadModule(const char *text, const std::string &name) {
@@ -89,8 +112,11 @@ Status CudaDevice::load(std::span<const CodeObject> code) {
 
 CudaDevice::~CudaDevice() {
   driver.contextSynchronize();
+  nccl.reset();
   for (CudaPointer allocation : allocations)
     driver.memFree(allocation);
+  for (void *allocation : hostAllocations)
+    driver.memFreeHost(allocation);
 }
 
 Result<std::byte *> CudaDevice::allocate(size_t bytes, const std::string &what) {
@@ -101,6 +127,16 @@ Result<std::byte *> CudaDevice::allocate(size_t bytes, const std::string &what) 
     return status;
   allocations.push_back(pointer);
   return reinterpret_cast<std::byte *>(pointer);
+}
+
+Result<std::byte *> CudaDevice::allocateHost(size_t bytes, const std::string &what) {
+  void *pointer = nullptr;
+  if (Status status = driver.check(driver.memHostAlloc(&pointer, bytes ? bytes : 1, 0),
+                                   "cuMemHostAlloc of " + std::to_string(bytes) + " bytes for " + what);
+      !status.ok())
+    return status;
+  hostAllocations.push_back(pointer);
+  return static_cast<std::byte *>(pointer);
 }
 
 Result<CudaHandle> CudaDevice::streamOf(int stream) {
@@ -143,6 +179,12 @@ Status CudaDevice::launch(const Work &work, int stream) {
     return on.status();
   if (work.kernel == cuda::kMatmul)
     return launchMatmul(work, *on);
+  if (work.kernel == cuda::kAllReduce) {
+    Result<cuda::AllReduceArgs> args = argsOf<cuda::AllReduceArgs>(work);
+    if (!args || !nccl)
+      return args ? Status::error(work.step + ": this device has joined no ranks") : args.status();
+    return nccl->allReduce(*args, work.step, *on);
+  }
   if (work.kernel == kCopy) {
     Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
     if (!args)
@@ -176,8 +218,8 @@ Status CudaDevice::launchMatmul(const Work &work, CudaHandle stream) {
   Result<cuda::MatmulArgs> args = argsOf<cuda::MatmulArgs>(work);
   if (!args)
     return args.status();
-  if (std::string rule = cuda::brokenRule(*args); !rule.empty())
-    return Status::error(work.step + ": " + rule);
+  if (std::string rule = cuda::brokenRule(*args, architecture); !rule.empty())
+    return Status::error(work.step + ": " + rule + "; this is " + deviceName);
   if (!lt) {
     if (!ltFunctions) {
       Result<CublasLtFunctions> opened = openCublasLt();
@@ -207,6 +249,11 @@ Status CudaDevice::wait(int event, int stream) {
   return driver.check(driver.streamWaitEvent(*on, *what, 0), "cuStreamWaitEvent");
 }
 
+Status CudaDevice::waitOnHost(int event) {
+  Result<CudaHandle> what = eventOf(event);
+  return what ? driver.check(driver.eventSynchronize(*what), "cuEventSynchronize") : what.status();
+}
+
 Status CudaDevice::beginCapture(int stream) {
   Result<CudaHandle> on = streamOf(stream);
   if (!on)
@@ -234,6 +281,38 @@ Status CudaDevice::replay(int graph, int stream) {
   if (!on)
     return on.status();
   return driver.check(driver.graphLaunch(graphs[static_cast<size_t>(graph)], *on), "cuGraphLaunch");
+}
+
+Result<bool> CudaDevice::isDone(int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  if (!on)
+    return on.status();
+  int result = driver.streamQuery(*on);
+  if (result == kNotReady && nccl)
+    if (Status status = nccl->check(); !status.ok())
+      return status;
+  if (result != 0 && result != kNotReady)
+    return driver.check(result, "cuStreamQuery");
+  return result == 0;
+}
+
+Status CudaDevice::join(Communicator &ranks) {
+  if (!ncclFunctions) {
+    Result<NcclFunctions> opened = openNccl();
+    if (!opened)
+      return opened.status();
+    ncclFunctions = *opened;
+  }
+  Result<std::unique_ptr<Nccl>> made = Nccl::create(*ncclFunctions, ranks);
+  if (!made)
+    return made.status();
+  nccl = std::move(*made);
+  return Status::success();
+}
+
+void CudaDevice::abandonRanks() {
+  if (nccl)
+    nccl->abort();
 }
 
 Status CudaDevice::synchronise() { return driver.check(driver.contextSynchronize(), "cuCtxSynchronize"); }

@@ -11,6 +11,8 @@ namespace recast::device {
 using CudaPointer = unsigned long long; ///< CUdeviceptr.
 using CudaHandle = struct CudaObject *; ///< CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphExec.
 
+inline constexpr int kNotReady = 600; ///< CUDA_ERROR_NOT_READY
+
 /// Functions return a CUresult: 0 is success.
 struct Driver {
   // 6.2 Error handling, 6.3 initialization, 6.5 device and 6.7 primary context management.
@@ -29,16 +31,20 @@ struct Driver {
   // 6.13 Memory management.
   int (*memAlloc)(CudaPointer *pointer, size_t bytes);
   int (*memFree)(CudaPointer pointer);
+  int (*memHostAlloc)(void **pointer, size_t bytes, unsigned flags);
+  int (*memFreeHost)(void *pointer);
   int (*copyToDevice)(CudaPointer to, const void *from, size_t bytes, CudaHandle stream);
   int (*copyToHost)(void *to, CudaPointer from, size_t bytes, CudaHandle stream);
   int (*copyOnDevice)(CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream);
   int (*fill)(CudaPointer to, unsigned char value, size_t bytes, CudaHandle stream);
   // 6.18 Stream, 6.19 event, 6.22 execution and 6.24 graph management.
   int (*streamCreate)(CudaHandle *stream, unsigned flags);
+  int (*streamQuery)(CudaHandle stream); ///< kNotReady while work is left.
   int (*streamWaitEvent)(CudaHandle stream, CudaHandle event, unsigned flags);
   int (*streamBeginCapture)(CudaHandle stream, int mode);
   int (*streamEndCapture)(CudaHandle stream, CudaHandle *graph);
   int (*eventCreate)(CudaHandle *event, unsigned flags);
+  int (*eventSynchronize)(CudaHandle event);
   int (*eventRecord)(CudaHandle event, CudaHandle stream);
   int (*launchKernel)(CudaHandle function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
                       unsigned blockY, unsigned blockZ, unsigned sharedBytes, CudaHandle stream, void **args,

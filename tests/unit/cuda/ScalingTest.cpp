@@ -146,6 +146,43 @@ TEST(CudaFp8, Tiles) {
           }
 }
 
+/// Of matrices of rows x columns.
+std::vector<std::byte> transposedBytes(const std::vector<std::byte> &from, size_t rows, size_t columns) {
+  std::vector<std::byte> to(from.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    to[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows] = from[i];
+  return to;
+}
+
+/// The third output is the first one transposed; the first may be left out. The others are as without it.
+TEST(CudaFp8, QuantizesIntoBothLayouts) {
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{16, 80}, {33, 31}, {1, 7}})
+    for (DType q : {DType::F8E4M3FN, DType::F8E5M2})
+      for (bool isTiled : {false, true})
+        for (bool hasFirst : {true, false}) {
+          Array x = wideRange(DType::BF16, {3, rows, columns}, 9);
+          std::vector<Array> inputs = {x};
+          if (!isTiled)
+            inputs.push_back(f32({}, {3.7}));
+          Op op{isTiled ? "quantize_fp8_tiles" : "quantize_fp8", 1, attributes({{"tile", Dims{1, 1, 32}}}), "recast"};
+          TensorType other{DType::F32, isTiled ? Dims{3, rows, (columns + 31) / 32} : Dims{}};
+          std::vector<Array> want = reference::test::run(op, inputs, {{q, x.type.dims}, other});
+          op.attrs.set("rows", rows);
+          op.attrs.set("columns", columns);
+          TensorType first{q, x.type.dims}, turned{q, {3, columns, rows}};
+          Status status = Status::success();
+          std::vector<Array> got =
+              runEmulated(op, inputs, {hasFirst ? first : TensorType(), other, turned}, SIZE_MAX, status);
+          ASSERT_TRUE(status.ok()) << status.message();
+          ASSERT_EQ(got.size(), 3u);
+          if (hasFirst)
+            EXPECT_EQ(got[0].bytes, want[0].bytes);
+          EXPECT_EQ(got[1].bytes, want[1].bytes);
+          EXPECT_EQ(got[2].bytes,
+                    transposedBytes(want[0].bytes, static_cast<size_t>(rows), static_cast<size_t>(columns)));
+        }
+}
+
 TEST(CudaFp8, AmaxHistory) {
   for (double skip : {0.0, 1.0})
     for (const char *algorithm : {"max", "most_recent"})

@@ -1,6 +1,7 @@
 // The CUDA device over functions that stand in for NVIDIA's: memory is the host's, kernels run by the emulation, and
 // products are computed from cuBLASLt's column-major descriptors, so that the way there from row-major ones is tested.
 #include "runtime/device/cuda/CudaDevice.h"
+#include "runtime/device/Checking.h"
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
@@ -24,7 +25,10 @@ struct Fake {
   std::set<CudaHandle> capturing; ///< Streams and events that take part in the capture.
   std::vector<std::string> launched;
   std::set<CudaPointer> memory;
+  std::set<void *> hostMemory;
   int handles = 0, devices = 1, major = 9;
+  bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
+  int asyncError = 0;
   std::string ptx;
 } *fake;
 
@@ -71,6 +75,14 @@ Driver fakeDriver() {
     EXPECT_EQ(fake->memory.erase(pointer), 1u);
     return std::free(at(pointer)), 0;
   };
+  d.memHostAlloc = [](void **pointer, size_t bytes, unsigned) {
+    *pointer = std::malloc(bytes);
+    return fake->hostMemory.insert(*pointer), 0;
+  };
+  d.memFreeHost = [](void *pointer) {
+    EXPECT_EQ(fake->hostMemory.erase(pointer), 1u);
+    return std::free(pointer), 0;
+  };
   d.copyToDevice = [](CudaPointer to, const void *from, size_t bytes, CudaHandle) {
     EXPECT_FALSE(fake->isCapturing);
     return std::memcpy(at(to), from, bytes), 0;
@@ -86,7 +98,9 @@ Driver fakeDriver() {
     return perform(stream, [=] { std::memset(at(to), value, bytes); });
   };
   d.streamCreate = [](CudaHandle *stream, unsigned) { return *stream = newHandle(), 0; };
+  d.streamQuery = [](CudaHandle) { return fake->isBusy ? kNotReady : 0; };
   d.eventCreate = [](CudaHandle *event, unsigned) { return *event = newHandle(), 0; };
+  d.eventSynchronize = [](CudaHandle) { return 0; };
   d.eventRecord = [](CudaHandle event, CudaHandle stream) {
     if (fake->capturing.contains(stream))
       fake->capturing.insert(event);
@@ -135,12 +149,27 @@ struct Object {
   int64_t rows = 0, columns = 0, pitch = 0, stride = 0;
   int32_t batch = 1;
   bool transA = false, transB = false;
+  const void *scaleA = nullptr, *scaleB = nullptr;
+  int32_t scaleModeA = 0, scaleModeB = 0;
 };
 std::deque<Object> objects;
 Object &object(CudaHandle handle) { return objects[reinterpret_cast<uintptr_t>(handle) - 1]; }
 CudaHandle newObject(Object value) {
   objects.push_back(value);
   return reinterpret_cast<CudaHandle>(objects.size());
+}
+
+/// An element of a matrix whose cudaDataType is `type`.
+double element(const void *data, int type, int64_t i) {
+  if (type == 28)
+    return static_cast<double>(static_cast<float>(static_cast<const Float8E4M3FN *>(data)[i]));
+  if (type == 29)
+    return static_cast<double>(static_cast<float>(static_cast<const Float8E5M2 *>(data)[i]));
+  return static_cast<double>(static_cast<const float *>(data)[i]);
+}
+/// Of 8-bit operands: CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F and ..._OUTER_VEC_32F.
+double scaleOf(const void *scale, int mode, int64_t row) {
+  return scale ? static_cast<double>(static_cast<const float *>(scale)[mode == 3 ? row : 0]) : 1;
 }
 
 CublasLtFunctions fakeLt() {
@@ -152,6 +181,14 @@ CublasLtFunctions fakeLt() {
       object(desc).transA = *static_cast<const int32_t *>(value) == 1;
     if (attribute == 4)
       object(desc).transB = *static_cast<const int32_t *>(value) == 1;
+    if (attribute == 17)
+      object(desc).scaleA = *static_cast<const void *const *>(value);
+    if (attribute == 18)
+      object(desc).scaleB = *static_cast<const void *const *>(value);
+    if (attribute == 31)
+      object(desc).scaleModeA = *static_cast<const int32_t *>(value);
+    if (attribute == 32)
+      object(desc).scaleModeB = *static_cast<const int32_t *>(value);
     return 0;
   };
   lt.layoutCreate = [](CudaHandle *layout, int type, uint64_t rows, uint64_t columns, int64_t pitch) {
@@ -182,12 +219,10 @@ CublasLtFunctions fakeLt() {
         for (int64_t i = 0; i < ld.rows; ++i)
           for (int64_t j = 0; j < ld.columns; ++j) {
             double sum = 0;
-            for (int64_t k = 0; k < (how.transA ? la.rows : la.columns); ++k) {
-              auto *x = static_cast<const float *>(a) + batch * la.stride;
-              auto *y = static_cast<const float *>(b) + batch * lb.stride;
-              sum += static_cast<double>(how.transA ? x[i * la.pitch + k] : x[k * la.pitch + i]) *
-                     static_cast<double>(how.transB ? y[k * lb.pitch + j] : y[j * lb.pitch + k]);
-            }
+            for (int64_t k = 0; k < (how.transA ? la.rows : la.columns); ++k)
+              sum += element(a, la.type, batch * la.stride + (how.transA ? i * la.pitch + k : k * la.pitch + i)) *
+                     element(b, lb.type, batch * lb.stride + (how.transB ? k * lb.pitch + j : j * lb.pitch + k));
+            sum *= scaleOf(how.scaleA, how.scaleModeA, i) * scaleOf(how.scaleB, how.scaleModeB, j);
             float &to = (static_cast<float *>(d) + batch * ld.stride)[j * ld.pitch + i];
             to = static_cast<float>(static_cast<double>(by) * sum + (keep != 0 ? static_cast<double>(keep * to) : 0));
           }
@@ -196,12 +231,71 @@ CublasLtFunctions fakeLt() {
   return lt;
 }
 
+/// NCCL between this process and others that have the same data.
+NcclFunctions fakeNccl() {
+  NcclFunctions nccl{};
+  nccl.getUniqueId = [](NcclUniqueId *id) {
+    for (size_t i = 0; i < sizeof(id->bytes); ++i)
+      id->bytes[i] = static_cast<unsigned char>(i * 7);
+    return 0;
+  };
+  nccl.commInitRank = [](CudaHandle *communicator, int ranks, NcclUniqueId id, int rank) {
+    for (size_t i = 0; i < sizeof(id.bytes); ++i)
+      EXPECT_EQ(id.bytes[i], static_cast<unsigned char>(i * 7));
+    EXPECT_EQ(rank, 0);
+    return *communicator = reinterpret_cast<CudaHandle>(static_cast<intptr_t>(ranks)), 0;
+  };
+  nccl.allReduce = [](const void *from, void *to, size_t count, int type, int operation, CudaHandle communicator,
+                      CudaHandle stream) {
+    EXPECT_EQ(from, to);
+    EXPECT_EQ(operation, 0) << "ncclSum";
+    EXPECT_TRUE(type == 7 || type == 8) << "ncclFloat32 or ncclFloat64";
+    auto ranks = reinterpret_cast<intptr_t>(communicator);
+    return perform(stream, [=] {
+      for (size_t i = 0; i < count; ++i)
+        if (type == 7)
+          static_cast<float *>(to)[i] *= static_cast<float>(ranks);
+        else
+          static_cast<double *>(to)[i] *= static_cast<double>(ranks);
+    });
+  };
+  nccl.commGetAsyncError = [](CudaHandle, int *result) { return *result = fake->asyncError, 0; };
+  nccl.commAbort = [](CudaHandle) {
+    fake->isAborted = true;
+    fake->isBusy = false;
+    return 0;
+  };
+  nccl.commDestroy = [](CudaHandle) { return fake->isDestroyed = true, 0; };
+  nccl.getErrorString = [](int result) { return result == 6 ? "remote error" : "some error"; };
+  return nccl;
+}
+
+/// Rank 0 of two, whose other does as this one does; from call number `lastCall` on it is gone.
+class OtherRank final : public Communicator {
+public:
+  explicit OtherRank(int lastCall = 1 << 30) : callsLeft(lastCall) { ranks = 2; }
+  Status sum(float *data, size_t count) override {
+    if (callsLeft-- <= 0)
+      return Status::error("a rank is lost");
+    // Only rank 0 gives the id that ranks find each other by.
+    for (size_t i = 0; i < count && count != sizeof(NcclUniqueId); ++i)
+      data[i] *= 2;
+    return Status::success();
+  }
+  Status sum(double *, size_t) override { return Status::error("devices reduce"); }
+  void abort() override {}
+
+private:
+  int callsLeft;
+};
+
 class CudaDeviceTest : public testing::Test {
 protected:
   void SetUp() override { fake = &state; }
   std::unique_ptr<CudaDevice> make() {
     CublasLtFunctions lt = fakeLt();
-    auto device = CudaDevice::create(fakeDriver(), &lt, 0);
+    NcclFunctions nccl = fakeNccl();
+    auto device = CudaDevice::create(fakeDriver(), &lt, &nccl, 0);
     EXPECT_TRUE(device) << device.message();
     return device ? std::move(*device) : nullptr;
   }
@@ -273,16 +367,190 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
           }
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
     }
-  EXPECT_TRUE(state.memory.empty()) << "memory that is not given back";
+  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
+}
+
+/// Row-major operands of 8 bits and their scales, as column-major ones.
+TEST_F(CudaDeviceTest, RunsProductsOf8Bits) {
+  for (cuda::ScaleMode mode : {cuda::ScaleMode::Scalar, cuda::ScaleMode::OuterVector}) {
+    std::unique_ptr<CudaDevice> device = make();
+    ASSERT_TRUE(device);
+    constexpr int64_t m = 32, n = 16, k = 48;
+    std::vector<Float8E4M3FN> a;
+    std::vector<Float8E5M2> b;
+    std::vector<float> scaleA, scaleB, d(m * n);
+    for (int64_t i = 0; i < m * k; ++i)
+      a.push_back(Float8E4M3FN::round(static_cast<float>(i % 13) - 6, true));
+    for (int64_t i = 0; i < n * k; ++i)
+      b.push_back(Float8E5M2::round(static_cast<float>(i % 5) - 2, true));
+    for (int64_t i = 0; i < m; ++i)
+      scaleA.push_back(static_cast<float>(1 << i % 3));
+    for (int64_t i = 0; i < n; ++i)
+      scaleB.push_back(static_cast<float>(1 << i % 4) / 4);
+    cuda::MatmulArgs args{};
+    args.m = m, args.n = n, args.k = k, args.batch = 1, args.alpha = 1;
+    args.pitchA = args.pitchB = k, args.pitchD = n, args.transB = true;
+    args.typeA = DType::F8E4M3FN, args.typeB = DType::F8E5M2, args.typeD = DType::F32;
+    args.scaleModeA = args.scaleModeB = mode;
+    std::vector<std::byte *> memory;
+    for (auto [data, bytes] : {std::pair<const void *, size_t>{a.data(), a.size()},
+                               {b.data(), b.size()},
+                               {scaleA.data(), scaleA.size() * 4},
+                               {scaleB.data(), scaleB.size() * 4},
+                               {d.data(), d.size() * 4}}) {
+      auto place = device->allocate(bytes, "an operand");
+      ASSERT_TRUE(place);
+      memory.push_back(*place);
+      ASSERT_TRUE(device->copyIn({"an operand", *place, bytes}, data, 0).ok());
+    }
+    args.a = memory[0], args.b = memory[1], args.scaleA = memory[2], args.scaleB = memory[3], args.d = memory[4];
+    std::vector<std::byte> bytes(sizeof(args));
+    std::memcpy(bytes.data(), &args, sizeof(args));
+    Status status = device->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(device->copyOut(d.data(), {"d", memory[4], d.size() * 4}, 0).ok());
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += static_cast<float>(a[static_cast<size_t>(i * k + l)]) *
+                 static_cast<float>(b[static_cast<size_t>(j * k + l)]);
+        bool isVector = mode == cuda::ScaleMode::OuterVector;
+        EXPECT_EQ(d[static_cast<size_t>(i * n + j)],
+                  sum * scaleA[isVector ? static_cast<size_t>(i) : 0] * scaleB[isVector ? static_cast<size_t>(j) : 0]);
+      }
+  }
+  state.major = 8;
+  std::unique_ptr<CudaDevice> old = make();
+  cuda::MatmulArgs args{};
+  args.m = args.n = args.k = args.pitchA = args.pitchB = args.pitchD = 16, args.batch = 1, args.transB = true;
+  args.typeA = args.typeB = DType::F8E4M3FN, args.typeD = DType::F32;
+  std::vector<std::byte> bytes(sizeof(args));
+  std::memcpy(bytes.data(), &args, sizeof(args));
+  Status status = old->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (fp8_product): 8-bit products need sm_89 or later; this is Stand-in (sm_80)");
+}
+
+/// sum[3,5] and bf16[4] are summed, largest[2] is the maximum; the rank is this one's.
+struct RanksPlan {
+  Plan plan;
+  std::vector<std::vector<float>> values = {std::vector<float>(15), {0.5f, -1, 2, 4}, {3, -7}};
+
+  RanksPlan() {
+    for (size_t i = 0; i < values[0].size(); ++i)
+      values[0][i] = static_cast<float>(i) - 4;
+    plan.device = "cuda";
+    std::vector<TensorType> types = {{DType::F32, {3, 5}}, {DType::BF16, {4}}, {DType::F32, {2}}};
+    Step step;
+    step.spec = {"reduce", "recast", "all_reduce", 1, {}, types, types, {}};
+    step.spec.attrs.set("maxima", int64_t(2));
+    step.spec.constants.resize(3);
+    step.library = "cuda";
+    for (int i = 0; i < 3; ++i) {
+      plan.buffers.push_back({"x" + std::to_string(i), types[static_cast<size_t>(i)], Place::Input, 0});
+      plan.inputs.push_back(i);
+    }
+    for (int i = 0; i < 3; ++i) {
+      plan.buffers.push_back({"y" + std::to_string(i), types[static_cast<size_t>(i)], Place::Arena, size_t(i) * 64});
+      step.inputs.push_back(i);
+      step.outputs.push_back(3 + i);
+      plan.outputs.push_back({"y" + std::to_string(i), 3 + i, -1});
+    }
+    plan.buffers.push_back({"rank", {DType::I64, {}}, Place::Arena, 192});
+    plan.outputs.push_back({"rank", 6, -1});
+    plan.arenaBytes = 256;
+    plan.steps.push_back(std::move(step));
+    Step rank;
+    rank.spec = {"rank", "recast", "rank", 1, {}, {}, {{DType::I64, {}}}, {}};
+    rank.library = "cuda";
+    rank.outputs = {6};
+    plan.steps.push_back(std::move(rank));
+  }
+  Status write(DeviceExecutor &executor) const {
+    std::vector<BFloat16> low;
+    for (float value : values[1])
+      low.push_back(BFloat16(value));
+    for (auto [buffer, data] :
+         {std::pair<int, const void *>{0, values[0].data()}, {1, low.data()}, {2, values[2].data()}})
+      if (Status status = executor.write(buffer, data); !status.ok())
+        return status;
+    return Status::success();
+  }
+};
+
+TEST_F(CudaDeviceTest, RanksReduceInBuckets) {
+  for (size_t bucketBytes : {kBucketBytes, size_t(28)})
+    for (bool isChecking : {false, true}) {
+      state.captured.clear();
+      state.isDestroyed = false;
+      RanksPlan example;
+      OtherRank ranks;
+      std::unique_ptr<Device> device = make();
+      if (isChecking) // Its sums go through `ranks`, which doubles them, too.
+        device = std::make_unique<CheckingDevice>();
+      auto executor =
+          DeviceExecutor::create(example.plan, *device, {.streams = 2, .ranks = &ranks, .bucketBytes = bucketBytes});
+      ASSERT_TRUE(executor) << executor.message();
+      for (int round = 1; round <= 2; ++round) {
+        ASSERT_TRUE(example.write(**executor).ok());
+        Status status = (*executor)->run();
+        ASSERT_TRUE(status.ok()) << status.message();
+        // 19 elements of sums, 2 places of 2 maxima: 23 floats, or 7 + 7 + 5 and 4.
+        EXPECT_EQ(ranks.traffic.reductions, round);
+        EXPECT_EQ(ranks.traffic.buckets, round * (bucketBytes == 28 ? 4 : 1));
+        EXPECT_EQ(ranks.traffic.bytes, round * 23 * 4);
+      }
+      std::vector<float> sums(15), largest(2);
+      std::vector<BFloat16> low(4);
+      int64_t rank = -1;
+      ASSERT_TRUE((*executor)->read(3, sums.data()).ok());
+      ASSERT_TRUE((*executor)->read(4, low.data()).ok());
+      ASSERT_TRUE((*executor)->read(5, largest.data()).ok());
+      ASSERT_TRUE((*executor)->read(6, &rank).ok());
+      for (size_t i = 0; i < sums.size(); ++i)
+        EXPECT_EQ(sums[i], 2 * example.values[0][i]);
+      for (size_t i = 0; i < low.size(); ++i)
+        EXPECT_EQ(static_cast<float>(low[i]), 2 * example.values[1][i]);
+      // The other's place holds nothing but what doubling makes of 0: 0 is larger than -7.
+      EXPECT_EQ(largest, (std::vector<float>{6, 0}));
+      EXPECT_EQ(rank, 0);
+      executor->reset();
+      device.reset();
+      EXPECT_EQ(state.isDestroyed, !isChecking);
+      EXPECT_FALSE(state.isAborted);
+    }
+}
+
+/// A rank that is gone ends the others, although their devices wait for it.
+TEST_F(CudaDeviceTest, LostRanksEndTheRun) {
+  RanksPlan example;
+  OtherRank ranks(1); // The id comes through, then nothing.
+  std::unique_ptr<CudaDevice> device = make();
+  auto executor = DeviceExecutor::create(example.plan, *device, {.ranks = &ranks});
+  ASSERT_TRUE(executor) << executor.message();
+  ASSERT_TRUE(example.write(**executor).ok());
+  state.isBusy = true;
+  EXPECT_EQ((*executor)->run().message(), "a rank is lost");
+  EXPECT_TRUE(state.isAborted);
+
+  OtherRank others;
+  std::unique_ptr<CudaDevice> second = make();
+  auto again = DeviceExecutor::create(example.plan, *second, {.graph = false, .ranks = &others});
+  ASSERT_TRUE(again) << again.message();
+  state.isBusy = true, state.asyncError = 6;
+  EXPECT_EQ((*again)->run().message(), "ncclAllReduce: remote error");
+
+  OtherRank gone(0);
+  EXPECT_EQ(DeviceExecutor::create(example.plan, *make(), {.ranks = &gone}).message(), "a rank is lost");
 }
 
 TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   state.devices = 0;
-  auto none = CudaDevice::create(fakeDriver(), nullptr, 0);
+  auto none = CudaDevice::create(fakeDriver(), nullptr, nullptr, 0);
   ASSERT_FALSE(none);
   EXPECT_THAT(none.message(), HasSubstr("this machine has 0 CUDA devices"));
   state.devices = 1, state.major = 7;
-  auto old = CudaDevice::create(fakeDriver(), nullptr, 0);
+  auto old = CudaDevice::create(fakeDriver(), nullptr, nullptr, 0);
   ASSERT_FALSE(old);
   EXPECT_EQ(old.message(), "Stand-in (sm_70) is too old: sm_80 or later is needed");
   state.major = 9;

@@ -1,17 +1,14 @@
 // Faults that are put into a plan or into what runs it, each of which the checking device has to name.
 #include "runtime/device/Checking.h"
-#include "runtime/device/DeviceExecutor.h"
-#include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
-#include "runtime/kernels/cuda/table/Matmul.h"
-#include <algorithm>
-#include <cstring>
+#include "tests/unit/device/DeviceTest.h"
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 namespace recast::device {
 namespace {
 
+using test::changeMatmul;
+using test::find;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -83,20 +80,6 @@ struct Example {
     return "";
   }
 };
-
-Scheduled &find(DeviceExecutor &executor, std::string_view kernel) {
-  auto found = std::ranges::find_if(executor.scheduled,
-                                    [&](const Scheduled &item) { return item.work.kernel.starts_with(kernel); });
-  EXPECT_NE(found, executor.scheduled.end()) << kernel;
-  return *found;
-}
-void changeMatmul(DeviceExecutor &executor, const std::function<void(cuda::MatmulArgs &)> &change) {
-  std::vector<std::byte> &bytes = find(executor, cuda::kMatmul).work.args;
-  cuda::MatmulArgs args;
-  std::memcpy(&args, bytes.data(), sizeof(args));
-  change(args);
-  std::memcpy(bytes.data(), &args, sizeof(args));
-}
 
 TEST(CheckingDevice, RightPlansRun) {
   for (int streams : {1, 2, 3}) {
@@ -184,6 +167,56 @@ TEST(CheckingDevice, KernelsStayInTheirBuffers) {
   EXPECT_THAT(fault, AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("outside of the device's memory")));
 }
 
+/// Batches go to the device while steps run: each is the one that its step reads. A lost event is a race: of the next
+/// batch with the one that waits, or of the host with the copy.
+TEST(CheckingDevice, BatchesAreSentAhead) {
+  auto run = [](CheckingDevice &device, DeviceExecutor &executor, std::vector<float> &firsts) {
+    auto fill = [&](float value) {
+      if (Status status = executor.beginBatch(); !status.ok())
+        return status;
+      std::fill_n(reinterpret_cast<float *>(executor.batch(0)), 256, value);
+      return executor.sendBatch();
+    };
+    if (Status status = fill(1); !status.ok())
+      return status.message();
+    for (int step = 1; step <= 3; ++step) {
+      if (Status status = executor.start(); !status.ok())
+        return status.message();
+      float first = 0;
+      std::vector<float> z(48 * 16);
+      if (Status status = executor.readLater(4, z.data()); !status.ok())
+        return status.message();
+      if (Status status = fill(static_cast<float>(step + 1)); !status.ok())
+        return status.message();
+      if (Status status = executor.finish(); !status.ok())
+        return status.message();
+      first = z[0];
+      firsts.push_back(first);
+    }
+    return std::string();
+  };
+  for (int streams : {1, 3})
+    for (bool graph : {false, true}) {
+      Example example;
+      CheckingDevice device;
+      auto executor = DeviceExecutor::create(example.plan, device, {.streams = streams, .graph = graph});
+      ASSERT_TRUE(executor) << executor.message();
+      std::vector<float> firsts;
+      EXPECT_EQ(run(device, **executor, firsts), "");
+      EXPECT_EQ(firsts, (std::vector<float>{1, 2, 3}));
+      int last = -1; // The events of batches come after those of the step.
+      for (const Scheduled &item : (*executor)->scheduled)
+        last = std::max(last, item.event);
+      for (int event : {last + 1, last + 2}) {
+        CheckingDevice losing;
+        auto again = DeviceExecutor::create(example.plan, losing, {.streams = streams, .graph = graph});
+        ASSERT_TRUE(again) << again.message();
+        losing.lostEvents = {event};
+        EXPECT_THAT(run(losing, **again, firsts), AllOf(HasSubstr("'x'"), HasSubstr("no event"))) << event;
+      }
+    }
+}
+
 TEST(CheckingDevice, AForeignPlanIsRefused) {
   Example example;
   example.plan.steps[0].library = "generated";
@@ -191,39 +224,6 @@ TEST(CheckingDevice, AForeignPlanIsRefused) {
   EXPECT_THAT(example.run(device, 1), HasSubstr("the plan is damaged: node 'turn' (Transpose) has no launches"));
   example.plan.steps[0].library = "cublaslt";
   EXPECT_THAT(example.run(device, 1), HasSubstr("the plan has cublaslt for node 'turn' (Transpose)"));
-}
-
-/// A right 8-bit product, from which each rule is broken.
-cuda::MatmulArgs float8Product() {
-  cuda::MatmulArgs args{};
-  args.m = 32, args.n = 16, args.k = 48, args.batch = 1;
-  args.pitchA = args.pitchB = 48, args.pitchD = 16;
-  args.typeA = DType::F8E4M3FN, args.typeB = DType::F8E5M2, args.typeD = DType::BF16;
-  args.transB = true, args.alpha = 1;
-  return args;
-}
-
-TEST(CublasLtRules, Float8) {
-  EXPECT_EQ(brokenRule(float8Product()), "");
-  struct Case {
-    void (*breakIt)(cuda::MatmulArgs &);
-    const char *says;
-  };
-  for (const Case &c :
-       {Case{[](auto &a) { a.transB = false, a.pitchB = 16; }, "TN layout"},
-        Case{[](auto &a) { a.transA = true; }, "TN layout"}, Case{[](auto &a) { a.k = 40; }, "multiples of 16"},
-        Case{[](auto &a) { a.pitchA = 56; }, "multiples of 16 bytes"},
-        Case{[](auto &a) { a.typeA = DType::F8E5M2; }, "two operands of f8e5m2"},
-        Case{[](auto &a) { a.typeB = DType::BF16; }, "operands of f8e4m3fn and bf16"},
-        Case{[](auto &a) { a.a = reinterpret_cast<void *>(8); }, "aligned to 16 bytes"},
-        Case{[](auto &a) { a.workspaceBytes = 4, a.workspace = reinterpret_cast<void *>(8); },
-             "workspace is not aligned"},
-        Case{[](auto &a) { a.batch = 2, a.strideD = 16; }, "results of a batch overlap"},
-        Case{[](auto &a) { a.m = 0; }, "an empty product"}}) {
-    cuda::MatmulArgs args = float8Product();
-    c.breakIt(args);
-    EXPECT_THAT(brokenRule(args), HasSubstr(c.says));
-  }
 }
 
 } // namespace

@@ -1,25 +1,14 @@
 // The memory plans of whole training steps: working in place changes no bit, and no live value is ever written over.
-#include "ir/io/Load.h"
-#include "ir/onnx/Node.h"
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Diagnostics.h"
-#include "mlir/Pass/PassManager.h"
-#include "passes/Pipelines.h"
-#include "runtime/compile/Compile.h"
 #include "runtime/exec/Executor.h"
 #include "runtime/plan/MemoryUse.h"
-#include "runtime/session/Safetensors.h"
-#include "tests/unit/Corpus.h"
+#include "tests/unit/StepModel.h"
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <gtest/gtest.h>
 #include <set>
 
 namespace recast {
 namespace {
 
-using test::kTorch;
 using test::modelNames;
 
 struct Recipe {
@@ -97,63 +86,18 @@ class StepPlan : public testing::TestWithParam<std::tuple<std::string, Recipe>> 
 protected:
   void SetUp() override {
     auto [name, recipe] = GetParam();
-    io::registerDialects(registry);
-    context = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
-    mlir::ScopedDiagnosticHandler handler(context.get(), [](mlir::Diagnostic &) { return mlir::success(); });
-    module = io::loadModel(*context, (kTorch / name / "model.onnx").string());
-    ASSERT_TRUE(module);
     recipe.set(options);
-    micros = options.accumulate;
-    mlir::PassManager passes(context.get(), mlir::ModuleOp::getOperationName());
-    buildPipeline(passes, options);
-    ASSERT_TRUE(mlir::succeeded(passes.run(*module)));
-    auto file = readSafetensors((kTorch / name / "reference.safetensors").string());
-    ASSERT_TRUE(file) << file.message();
-    data = std::move(*file);
+    model.make(name, options, /*bindsSizes=*/false);
   }
-
-  /// Sizes come from the data: 3 batches, of which `micros` go into a step.
   std::unique_ptr<Plan> compile(bool inPlace, bool regions = false) {
-    CompileOptions compileOptions{.regions = regions, .regionElems = 0, .inPlace = inPlace};
-    for (mlir::BlockArgument argument : onnx_ir::mainGraph(*module).getBody().front().getArguments()) {
-      std::string name = onnx_ir::nameOf(argument).str();
-      auto tensor = data.tensors.find("in." + name);
-      if (tensor == data.tensors.end())
-        continue; // state
-      std::vector<int64_t> dims(tensor->second.type.dims.begin() + 1, tensor->second.type.dims.end());
-      if (micros > 1)
-        dims.insert(dims.begin(), micros);
-      compileOptions.inputs[name] = {static_cast<DType>(onnx_ir::elementTypeToOnnx(onnx_ir::elementTypeOf(argument))),
-                                     dims};
-    }
-    auto plan = compileModule(*module, compileOptions);
-    if (!plan)
-      ADD_FAILURE() << plan.message();
-    return plan ? std::move(*plan) : nullptr;
-  }
-
-  void fill(Executor &executor, int64_t step) {
-    for (int index : executor.plan().inputs) {
-      TensorRef to = executor.tensor(index);
-      const HostTensor &from =
-          data.tensors.find("in." + executor.plan().buffers[static_cast<size_t>(index)].name)->second;
-      int64_t first = step % (from.type.dims[0] - micros + 1), elems = to.elems() / micros * first;
-      std::string bad;
-      ASSERT_TRUE(convert(from.type.dtype, from.data + static_cast<size_t>(elems) * byteSize(from.type.dtype), to.dtype,
-                          to.data, to.elems(), bad))
-          << bad;
-    }
+    return model.compile({.regions = regions, .regionElems = 0, .inPlace = inPlace});
   }
 
   void expectSame(const Plan &plan, const Plan &apart);
   void expectStateInPlace(const Plan &plan) const;
 
-  mlir::DialectRegistry registry;
-  std::unique_ptr<mlir::MLIRContext> context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  Safetensors data;
+  test::StepModel model;
   PipelineOptions options;
-  int64_t micros = 1;
 };
 
 /// Runs both plans for some steps; everything that they give and keep is the same.
@@ -171,7 +115,8 @@ void StepPlan::expectSame(const Plan &plan, const Plan &apart) {
   Watch watch(**executor), otherWatch(**other);
   for (int64_t step = 0; step < 3; ++step) {
     for (auto [each, look] : {std::pair(executor->get(), &watch), std::pair(other->get(), &otherWatch)}) {
-      fill(*each, step);
+      for (int index : each->plan().inputs)
+        model.fill(each->plan(), index, step, each->tensor(index).data);
       look->begin();
       Status status = each->run();
       ASSERT_TRUE(status.ok()) << status.message();

@@ -103,12 +103,76 @@ template <typename X, typename Q> void tileQuantize(const TileArgs &a) {
   }
 }
 
+/// Rows of x are read and rows of both results written along memory; the tile turns in shared memory, whose rows are a
+/// word longer so that a column lies in different banks.
+template <typename X, typename Q> void quantizeTransposed(const QuantizeTransposedArgs &a) {
+  using Tile = Array<Array<uint8_t, kTransposeTile + 4>, kTransposeTile>;
+  RECAST_SHARED(Tile, tile);
+  int64_t across = (a.columns + kTransposeTile - 1) / kTransposeTile;
+  int64_t down = (a.rows + kTransposeTile - 1) / kTransposeTile;
+  int64_t block = blockIndex(), firstColumn = block % across * kTransposeTile;
+  int64_t firstRow = block / across % down * kTransposeTile, matrix = block / across / down * a.rows * a.columns;
+  int x = threadIndex() % kTransposeTile;
+  uint32_t most = 0;
+  for (int y = threadIndex() / kTransposeTile; y < kTransposeTile; y += blockThreads() / kTransposeTile)
+    if (firstRow + y < a.rows && firstColumn + x < a.columns) {
+      int64_t i = matrix + (firstRow + y) * a.columns + firstColumn + x;
+      X value = static_cast<const X *>(a.x)[i];
+      float multiplier = a.multipliers[a.isTiled ? tileOf(a.tiling, i) : 0];
+      Q q = Q::round(static_cast<float>(load(value)) * multiplier, /*saturate=*/true);
+      if (a.q)
+        static_cast<Q *>(a.q)[i] = q;
+      tile[y][x] = std::bit_cast<uint8_t>(q);
+      most = larger(most, magnitudeBits(value));
+    }
+  syncThreads();
+  for (int y = threadIndex() / kTransposeTile; y < kTransposeTile; y += blockThreads() / kTransposeTile)
+    if (firstColumn + y < a.columns && firstRow + x < a.rows)
+      static_cast<uint8_t *>(a.transposed)[matrix + (firstColumn + y) * a.rows + firstRow + x] = tile[x][y];
+  if (!a.amax)
+    return;
+  most = reduceBlock(most, larger);
+  if (threadIndex() == 0)
+    atomicMax(a.amax, most);
+}
+
 template <typename Q> void dequantize(const DequantizeArgs &a) {
   for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
     int64_t tile = tileOf(a.tiling, i);
     float inverse = a.isE8M0 ? decode(static_cast<const Float8E8M0 *>(a.inverse)[tile])
                              : static_cast<const float *>(a.inverse)[tile];
     a.y[i] = decode(static_cast<const Q *>(a.q)[i]) * inverse;
+  }
+}
+
+template <typename T> void arrangeScales(const ArrangeScalesArgs &a) {
+  int64_t across = (a.blocks + 3) / 4, down = (a.rows + 127) / 128;
+  for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
+    int64_t matrix, row, block;
+    if (a.layout == ScaleLayout::BlocksOfRows) {
+      matrix = i / (a.rows * a.blocks);
+      row = i % a.rows;
+      block = i / a.rows % a.blocks;
+    } else if (a.layout == ScaleLayout::RowsOfBlocks) {
+      matrix = i / (across * 4) / a.rows;
+      row = i / (across * 4) % a.rows;
+      block = i % (across * 4);
+    } else {
+      int64_t tile = i / 512, inTile = i % 512;
+      matrix = tile / (across * down);
+      row = tile / across % down * 128 + inTile / 4 % 4 * 32 + inTile / 16;
+      block = tile % across * 4 + inTile % 4;
+    }
+    T scale{};
+    if (row < a.rows && block < a.blocks) {
+      int64_t from = block * a.blockStride, rest = matrix * a.rows + row;
+      for (int d = a.rank; d-- > 0;) {
+        from += rest % a.sizes[d] * a.strides[d];
+        rest /= a.sizes[d];
+      }
+      scale = static_cast<const T *>(a.src)[from];
+    }
+    static_cast<T *>(a.dst)[i] = scale;
   }
 }
 
@@ -147,6 +211,10 @@ RECAST_DEVICE_END
 #define RECAST_FROM(X, Type)                                                                                           \
   RECAST_KERNEL(quantize_fp8_##X##_f8e4m3fn, kThreads, QuantizeArgs, quantize<Type, Float8E4M3FN>)                     \
   RECAST_KERNEL(quantize_fp8_##X##_f8e5m2, kThreads, QuantizeArgs, quantize<Type, Float8E5M2>)                         \
+  RECAST_KERNEL(quantize_transposed_##X##_f8e4m3fn, kThreads, QuantizeTransposedArgs,                                  \
+                quantizeTransposed<Type, Float8E4M3FN>)                                                                \
+  RECAST_KERNEL(quantize_transposed_##X##_f8e5m2, kThreads, QuantizeTransposedArgs,                                    \
+                quantizeTransposed<Type, Float8E5M2>)                                                                  \
   RECAST_KERNEL(tile_amax_##X, kThreads, TileArgs, tileAmax<Type>)                                                     \
   RECAST_KERNEL(tile_quantize_##X##_f8e4m3fn, kThreads, TileArgs, tileQuantize<Type, Float8E4M3FN>)                    \
   RECAST_KERNEL(tile_quantize_##X##_f8e5m2, kThreads, TileArgs, tileQuantize<Type, Float8E5M2>)
@@ -160,6 +228,8 @@ RECAST_KERNELS(fp8Kernels,
   RECAST_KERNEL(tile_scale, kThreads, TileScaleArgs, tileScale)
   RECAST_KERNEL(dequantize_fp8_f8e4m3fn, kThreads, DequantizeArgs, dequantize<Float8E4M3FN>)
   RECAST_KERNEL(dequantize_fp8_f8e5m2, kThreads, DequantizeArgs, dequantize<Float8E5M2>)
+  RECAST_KERNEL(arrange_scales_1, kThreads, ArrangeScalesArgs, arrangeScales<uint8_t>)
+  RECAST_KERNEL(arrange_scales_4, kThreads, ArrangeScalesArgs, arrangeScales<uint32_t>)
   RECAST_KERNEL(update_amax, kThreads, AmaxHistoryArgs, updateAmax))
 // clang-format on
 

@@ -39,6 +39,19 @@ struct TileArgs {
   int64_t count;
 };
 
+/// quantize_transposed_X_Q: matrices of rows x columns, q as quantize_fp8 or tile_quantize gives it, and transposed. A
+/// block takes kTransposeTile rows and columns. `q` and `amax` may be null; without tiles there is one multiplier.
+inline constexpr int kTransposeTile = 32;
+struct QuantizeTransposedArgs {
+  Tiling tiling;
+  const void *x;
+  const float *multipliers;
+  uint32_t *amax;
+  void *q, *transposed;
+  int64_t rows, columns;
+  bool isTiled;
+};
+
 /// tile_scale: the multiplier of each tile, and its inverse as f32 or E8M0.
 struct TileScaleArgs {
   const uint32_t *amax;
@@ -57,6 +70,24 @@ struct DequantizeArgs {
   float *y;
   int64_t count;
   bool isE8M0;
+};
+
+/// How cuBLASLt wants the scales of a matrix (table/Matmul.h): row by row of one block of k after the other; all blocks
+/// of one row after the other, padded to a multiple of 4; or tiles of 128 rows and 4 blocks, in which row r and block b
+/// lie at r % 32 * 16 + r / 32 * 4 + b.
+enum class ScaleLayout : int { BlocksOfRows, RowsOfBlocks, Tiles };
+
+/// arrange_scales_1, arrange_scales_4: scales of a stack of matrices from where they lie to where cuBLASLt wants them,
+/// by the bytes of one. Padding is 0.
+struct ArrangeScalesArgs {
+  const void *src;
+  void *dst;
+  int64_t count;        ///< Scales of dst, with padding.
+  int64_t rows, blocks; ///< Of one matrix, in scales.
+  ScaleLayout layout;
+  int rank;
+  Array<int64_t, kTileRank> sizes, strides; ///< Loops over the rows of all matrices in src, the outermost first.
+  int64_t blockStride;                      ///< From one block to the next in src.
 };
 
 /// update_amax, as Transformer Engine's delayed scaling: entry 0 of the history belongs to the current step and is 0

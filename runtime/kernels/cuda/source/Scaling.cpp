@@ -41,7 +41,9 @@ template <typename X, typename Y> bool mapPart(const ListMapArgs &a, Part part) 
   for (int64_t i = part.begin + threadIndex(); i < part.end; i += kThreads) {
     C g = load(x[i]);
     isBad |= !isFinite(g);
-    if (a.map == ListMap::Clamp)
+    if (a.map == ListMap::Copy)
+      y[i] = roundTo<Y>(g);
+    else if (a.map == ListMap::Clamp)
       y[i] = roundTo<Y>(g < -by ? -by : g > by ? by : g);
     else if (a.map != ListMap::Check)
       y[i] = roundTo<Y>(g * by);
@@ -61,6 +63,16 @@ void listMap(const ListMapArgs &a) {
   });
   if (a.found && isBad)
     atomicOr(a.found, 1);
+}
+
+template <typename T> void rankMaxima(const RankMaximaArgs &a) {
+  T *x = static_cast<T *>(a.x);
+  for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
+    T most = x[i];
+    for (int rank = 1; rank < a.ranks; ++rank)
+      most = joinMax(most, x[i + rank * a.count]);
+    x[i] = most;
+  }
 }
 
 double powered(double x, double p) {
@@ -191,6 +203,8 @@ RECAST_DEVICE_END
 
 // clang-format off
 RECAST_KERNELS(scalingKernels,
+  RECAST_KERNEL(rank_maxima_f32, kThreads, RankMaximaArgs, rankMaxima<float>)
+  RECAST_KERNEL(rank_maxima_f64, kThreads, RankMaximaArgs, rankMaxima<double>)
   RECAST_KERNEL(list_map, kThreads, ListMapArgs, listMap)
   RECAST_KERNEL(list_norm, kThreads, ListNormArgs, listNorm)
   RECAST_KERNEL(norm_join, kThreads, NormJoinArgs, normJoin)

@@ -22,6 +22,7 @@ enum class ListMap : int {
   Unscale, ///< y = x * (1 / scalar), and looks.
   Scale,   ///< y = x * factor.
   Clamp,   ///< y = x within [-scalar, scalar]; NaN stays.
+  Copy,    ///< y = x.
 };
 
 /// list_map. `found` gets 1 where an element is not finite.
@@ -67,6 +68,13 @@ struct StatsJoinArgs {
   int64_t count;
   double total; ///< Elements of all tensors.
   int largestType, fractionType;
+};
+
+/// rank_maxima_T: x[i] = the largest of x[i], x[i + count], ... of all ranks. A NaN is the largest number.
+struct RankMaximaArgs {
+  void *x;
+  int64_t count;
+  int ranks;
 };
 
 /// store_flag: *flag = *found != 0.

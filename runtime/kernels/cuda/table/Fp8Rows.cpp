@@ -25,9 +25,33 @@ void fill(Program &program, Operand to) {
       .into(program);
 }
 
+/// The quantised tensor in both layouts: outputs 0 (perhaps) and 2. `amax` may be absent, of no bytes.
+std::string quantizeTransposed(const StepSpec &spec, Program &program, QuantizeTransposedArgs args, Operand multipliers,
+                               Operand amax) {
+  const TensorType &x = spec.inputs[0], &transposed = spec.outputs[2];
+  args.rows = spec.attrs.getInt("rows", 0), args.columns = spec.attrs.getInt("columns", 0);
+  int64_t size = args.rows * args.columns;
+  if (size <= 0 || x.elems() % size || transposed.elems() != x.elems())
+    return "attributes rows and columns do not fit the tensor";
+  LaunchOf<QuantizeTransposedArgs> launch("quantize_transposed" + typeSuffix(x.dtype) + typeSuffix(transposed.dtype),
+                                          args);
+  launch.read(&QuantizeTransposedArgs::x, input(0)).read(&QuantizeTransposedArgs::multipliers, multipliers);
+  if (amax.bytes)
+    launch.update(&QuantizeTransposedArgs::amax, amax);
+  if (has(spec.outputs, 0))
+    launch.write(&QuantizeTransposedArgs::q, output(0));
+  launch.write(&QuantizeTransposedArgs::transposed, output(2));
+  auto tiles = [](int64_t edge) { return (edge + kTransposeTile - 1) / kTransposeTile; };
+  launch.grid(x.elems() / size * tiles(args.rows) * tiles(args.columns)).into(program);
+  return "";
+}
+/// Of the quantised tensor, in whichever layout it is there.
+DType quantisedType(const StepSpec &spec) { return spec.outputs[has(spec.outputs, 0) ? 0 : 2].dtype; }
+
 std::string compileQuantize(const StepSpec &spec, Program &program) {
-  const TensorType &x = spec.inputs[0], &q = spec.outputs[0];
-  if (std::string refusal = refuseTypes(x.dtype, q.dtype); !refusal.empty())
+  const TensorType &x = spec.inputs[0];
+  DType q = quantisedType(spec);
+  if (std::string refusal = refuseTypes(x.dtype, q); !refusal.empty())
     return refusal;
   if (spec.inputs[1].dtype != DType::F32)
     return "it takes x and a scale of f32";
@@ -35,8 +59,11 @@ std::string compileQuantize(const StepSpec &spec, Program &program) {
   Operand bits = hasAmax ? program.reserve(16) : Operand();
   if (hasAmax)
     fill(program, bits);
-  if (x.elems()) {
-    LaunchOf<QuantizeArgs> launch("quantize_fp8" + typeSuffix(x.dtype) + typeSuffix(q.dtype),
+  if (x.elems() && has(spec.outputs, 2)) {
+    if (std::string refusal = quantizeTransposed(spec, program, {}, input(1), bits); !refusal.empty())
+      return refusal;
+  } else if (x.elems()) {
+    LaunchOf<QuantizeArgs> launch("quantize_fp8" + typeSuffix(x.dtype) + typeSuffix(q),
                                   {.x = nullptr, .scale = nullptr, .q = nullptr, .amax = nullptr, .count = x.elems()});
     launch.read(&QuantizeArgs::x, input(0)).read(&QuantizeArgs::scale, input(1)).write(&QuantizeArgs::q, output(0));
     if (hasAmax)
@@ -73,8 +100,9 @@ std::string tilingOf(const std::vector<int64_t> &tile, const TensorType &x, cons
 }
 
 std::string compileQuantizeTiles(const StepSpec &spec, Program &program) {
-  const TensorType &x = spec.inputs[0], &q = spec.outputs[0], &inverse = spec.outputs[1];
-  if (std::string refusal = refuseTypes(x.dtype, q.dtype); !refusal.empty())
+  const TensorType &x = spec.inputs[0], &inverse = spec.outputs[1];
+  DType q = quantisedType(spec);
+  if (std::string refusal = refuseTypes(x.dtype, q); !refusal.empty())
     return refusal;
   TileArgs args{};
   if (std::string refusal = tilingOf(spec.attrs.getInts("tile"), x, inverse, args.tiling); !refusal.empty())
@@ -100,7 +128,7 @@ std::string compileQuantizeTiles(const StepSpec &spec, Program &program) {
                                          .multipliers = nullptr,
                                          .inverse = nullptr,
                                          .count = tiles,
-                                         .largest = largestOf(q.dtype),
+                                         .largest = largestOf(q),
                                          .rule = rule == "pow2"       ? ScaleRule::PowerOfTwo
                                                  : rule == "mx_floor" ? ScaleRule::MxFloor
                                                                       : ScaleRule::Exact,
@@ -110,8 +138,13 @@ std::string compileQuantizeTiles(const StepSpec &spec, Program &program) {
       .write(&TileScaleArgs::inverse, output(1))
       .grid(blocksFor(tiles))
       .into(program);
+  if (args.count && has(spec.outputs, 2)) {
+    QuantizeTransposedArgs both{};
+    both.tiling = args.tiling, both.isTiled = true;
+    return quantizeTransposed(spec, program, both, multipliers, {});
+  }
   if (args.count)
-    LaunchOf<TileArgs>("tile_quantize" + typeSuffix(x.dtype) + typeSuffix(q.dtype), args)
+    LaunchOf<TileArgs>("tile_quantize" + typeSuffix(x.dtype) + typeSuffix(q), args)
         .read(&TileArgs::x, input(0))
         .read(&TileArgs::multipliers, multipliers)
         .write(&TileArgs::q, output(0))

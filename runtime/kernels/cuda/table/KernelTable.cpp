@@ -8,7 +8,7 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> all;
     for (std::span<const Row> family : {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(),
-                                        productRows(), orderRows(), reduceRows()})
+                                        productRows(), fp8ProductRows(), collectiveRows(), orderRows(), reduceRows()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();

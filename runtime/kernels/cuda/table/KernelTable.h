@@ -93,6 +93,7 @@ public:
     launch.threads = threads;
     return *this;
   }
+  Args &arguments() { return args; }
   void into(Program &program) {
     launch.args.resize(sizeof(Args));
     std::memcpy(launch.args.data(), &args, sizeof(Args));
@@ -126,6 +127,8 @@ std::span<const Row> reduceRows();
 std::span<const Row> lossRows();
 std::span<const Row> windowRows();
 std::span<const Row> productRows();
+std::span<const Row> fp8ProductRows();
+std::span<const Row> collectiveRows();
 std::span<const Row> orderRows();
 
 /// All rows.

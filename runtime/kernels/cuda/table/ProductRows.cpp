@@ -1,7 +1,6 @@
 // MatMul and Gemm.
 #include "runtime/kernels/cuda/source/Copy.h"
-#include "runtime/kernels/cuda/table/KernelTable.h"
-#include "runtime/kernels/cuda/table/Matmul.h"
+#include "runtime/kernels/cuda/table/Product.h"
 
 namespace recast::cuda {
 namespace {
@@ -22,32 +21,6 @@ std::string refuseTypes(const StepSpec &spec) {
 constexpr int64_t kSmallProduct = int64_t(1) << 24;
 constexpr size_t kWorkspaceBytes = size_t(32) << 20;
 
-/// Appends a product whose operands begin at byte offsets of inputs 0 and 1 and output 0.
-void append(Program &program, MatmulArgs args, size_t offsetA, size_t offsetB, size_t offsetD, Operand scratch) {
-  args.workspaceBytes = scratch.bytes;
-  Operand a = input(0), b = input(1), d = output(0);
-  a.offset = offsetA, b.offset = offsetB, d.offset = offsetD;
-  LaunchOf<MatmulArgs> launch(std::string(kMatmul), args);
-  launch.read(&MatmulArgs::a, a).read(&MatmulArgs::b, b);
-  if (args.beta == 0)
-    launch.write(&MatmulArgs::d, d);
-  else
-    launch.update(&MatmulArgs::d, d);
-  if (scratch.bytes)
-    launch.write(&MatmulArgs::workspace, scratch);
-  launch.into(program);
-}
-Operand scratchFor(Program &program, const MatmulArgs &args) {
-  return args.m * args.n * args.k * args.batch < kSmallProduct ? Operand() : program.reserve(kWorkspaceBytes);
-}
-
-MatmulArgs argsFor(const StepSpec &spec) {
-  MatmulArgs args{};
-  args.typeA = spec.inputs[0].dtype, args.typeB = spec.inputs[1].dtype, args.typeD = spec.outputs[0].dtype;
-  args.batch = 1, args.alpha = 1;
-  return args;
-}
-
 /// Batch dimensions of one operand against those of the result: strides in matrices, 0 where it repeats.
 std::vector<int64_t> batchStrides(std::span<const int64_t> dims, std::span<const int64_t> batch) {
   std::vector<int64_t> strides(batch.size());
@@ -58,6 +31,22 @@ std::vector<int64_t> batchStrides(std::span<const int64_t> dims, std::span<const
     stride *= dims[d];
   }
   return strides;
+}
+
+/// Appends a product whose operands begin at byte offsets of inputs 0 and 1 and output 0.
+void append(Program &program, MatmulArgs args, size_t offsetA, size_t offsetB, size_t offsetD, Operand scratch) {
+  Operand a = input(0), b = input(1), d = output(0);
+  a.offset = offsetA, b.offset = offsetB, d.offset = offsetD;
+  LaunchOf<MatmulArgs> launch(std::string(kMatmul), args);
+  launch.read(&MatmulArgs::a, a).read(&MatmulArgs::b, b);
+  finishProduct(program, std::move(launch), args.beta, d, scratch);
+}
+
+MatmulArgs argsFor(const StepSpec &spec) {
+  MatmulArgs args{};
+  args.typeA = spec.inputs[0].dtype, args.typeB = spec.inputs[1].dtype, args.typeD = spec.outputs[0].dtype;
+  args.batch = 1, args.alpha = 1;
+  return args;
 }
 
 std::string compileMatMul(const StepSpec &spec, Program &program) {
@@ -85,64 +74,16 @@ std::string compileMatMul(const StepSpec &spec, Program &program) {
   }
   std::vector<int64_t> batchA(a.begin(), a.end() - 2), batchB(b.begin(), b.end() - 2);
   std::vector<int64_t> batch(y.dims.begin(), y.dims.end() - (2 - isRow - isColumn));
-  if (product(batchB, 0, static_cast<int64_t>(batchB.size())) == 1) { // One b for all rows of a.
-    args.m *= product(batchA, 0, static_cast<int64_t>(batchA.size()));
-    append(program, args, 0, 0, 0, scratchFor(program, args));
-    return "";
-  }
-  // The longest tail of batch dimensions along which both operands have one stride is one call; those before it are
-  // calls of their own.
-  std::vector<int64_t> stepsA = batchStrides(batchA, batch), stepsB = batchStrides(batchB, batch);
-  int64_t count = 1, stepA = 0, stepB = 0;
-  size_t outer = batch.size();
-  for (; outer > 0; --outer) {
-    int64_t size = batch[outer - 1], nextA = stepsA[outer - 1], nextB = stepsB[outer - 1];
-    if (size != 1 && count != 1 && (nextA != stepA * count || nextB != stepB * count))
-      break;
-    if (size != 1 && count == 1)
-      stepA = nextA, stepB = nextB;
-    count *= size;
-  }
-  args.batch = count;
-  args.strideA = stepA * args.m * args.k, args.strideB = stepB * args.k * args.n, args.strideD = args.m * args.n;
-  int64_t calls = product(batch, 0, static_cast<int64_t>(outer));
+  ProductCalls calls = productCalls(batchA, batchB, batch, args.m, /*oneMatrixEach=*/false);
+  int64_t sizeA = args.m * args.k, sizeB = args.k * args.n, sizeD = args.m * args.n;
+  args.m = calls.m, args.batch = calls.batch;
+  args.strideA = calls.stepA * sizeA, args.strideB = calls.stepB * sizeB, args.strideD = sizeD;
   Operand scratch = scratchFor(program, args);
   auto element = static_cast<int64_t>(byteSize(y.dtype));
-  for (int64_t call = 0; call < calls; ++call) {
-    int64_t rest = call, matrixA = 0, matrixB = 0;
-    for (size_t d = outer; d-- > 0; rest /= batch[d]) {
-      matrixA += rest % batch[d] * stepsA[d];
-      matrixB += rest % batch[d] * stepsB[d];
-    }
-    append(program, args, static_cast<size_t>(matrixA * args.m * args.k * element),
-           static_cast<size_t>(matrixB * args.k * args.n * element),
-           static_cast<size_t>(call * count * args.m * args.n * element), scratch);
-  }
+  for (const ProductCalls::First &first : calls.first)
+    append(program, args, static_cast<size_t>(first.a * sizeA * element),
+           static_cast<size_t>(first.b * sizeB * element), static_cast<size_t>(first.d * sizeD * element), scratch);
   return "";
-}
-
-/// d becomes the broadcast of input 2; false where it does not broadcast.
-bool broadcastC(const StepSpec &spec, Program &program) {
-  const TensorType &c = spec.inputs[2], &y = spec.outputs[0];
-  StridedCopyArgs args{};
-  args.count = y.elems();
-  args.rank = 2;
-  std::vector<int64_t> dims = c.dims;
-  while (dims.size() < 2)
-    dims.insert(dims.begin(), 1);
-  for (size_t d = 0; d < 2; ++d) {
-    if (dims.size() != 2 || (dims[d] != 1 && dims[d] != y.dims[d]))
-      return false;
-    args.sizes.values[d] = y.dims[d];
-    args.srcStrides.values[d] = dims[d] == 1 ? 0 : d == 0 ? dims[1] : 1;
-    args.dstStrides.values[d] = d == 0 ? y.dims[1] : 1;
-  }
-  LaunchOf<StridedCopyArgs>("copy_strided" + sizeSuffix(y.dtype), args)
-      .read(&StridedCopyArgs::src, input(2))
-      .write(&StridedCopyArgs::dst, output(0))
-      .grid(blocksFor(y.elems()))
-      .into(program);
-  return true;
 }
 
 std::string compileGemm(const StepSpec &spec, Program &program) {
@@ -162,7 +103,7 @@ std::string compileGemm(const StepSpec &spec, Program &program) {
     return "";
   if (args.k == 0)
     return "an empty product";
-  if (hasC && !broadcastC(spec, program))
+  if (hasC && !broadcastC(spec, program, 2))
     return "input C does not broadcast to the output";
   args.beta = hasC ? beta : 0;
   append(program, args, 0, 0, 0, scratchFor(program, args));
@@ -170,6 +111,78 @@ std::string compileGemm(const StepSpec &spec, Program &program) {
 }
 
 } // namespace
+
+Operand scratchFor(Program &program, const MatmulArgs &args) {
+  return args.m * args.n * args.k * args.batch < kSmallProduct ? Operand() : program.reserve(kWorkspaceBytes);
+}
+
+void finishProduct(Program &program, LaunchOf<MatmulArgs> launch, double beta, Operand d, Operand scratch) {
+  launch.arguments().workspaceBytes = scratch.bytes;
+  if (beta == 0)
+    launch.write(&MatmulArgs::d, d);
+  else
+    launch.update(&MatmulArgs::d, d);
+  if (scratch.bytes)
+    launch.write(&MatmulArgs::workspace, scratch);
+  launch.into(program);
+}
+
+ProductCalls productCalls(std::span<const int64_t> batchA, std::span<const int64_t> batchB,
+                          std::span<const int64_t> batch, int64_t m, bool oneMatrixEach) {
+  ProductCalls calls;
+  calls.m = m;
+  if (product(batchB, 0, static_cast<int64_t>(batchB.size())) == 1) { // One b for all rows of a.
+    calls.m *= product(batchA, 0, static_cast<int64_t>(batchA.size()));
+    calls.first.push_back({});
+    return calls;
+  }
+  // The longest tail of batch dimensions along which both operands have one stride is one call; those before it are
+  // calls of their own.
+  std::vector<int64_t> stepsA = batchStrides(batchA, batch), stepsB = batchStrides(batchB, batch);
+  size_t outer = batch.size();
+  for (; outer > 0 && !oneMatrixEach; --outer) {
+    int64_t size = batch[outer - 1], nextA = stepsA[outer - 1], nextB = stepsB[outer - 1];
+    if (size != 1 && calls.batch != 1 && (nextA != calls.stepA * calls.batch || nextB != calls.stepB * calls.batch))
+      break;
+    if (size != 1 && calls.batch == 1)
+      calls.stepA = nextA, calls.stepB = nextB;
+    calls.batch *= size;
+  }
+  int64_t count = product(batch, 0, static_cast<int64_t>(outer));
+  for (int64_t call = 0; call < count; ++call) {
+    ProductCalls::First first{0, 0, call * calls.batch};
+    for (int64_t rest = call, d = static_cast<int64_t>(outer); d-- > 0; rest /= batch[static_cast<size_t>(d)]) {
+      int64_t at = rest % batch[static_cast<size_t>(d)];
+      first.a += at * stepsA[static_cast<size_t>(d)];
+      first.b += at * stepsB[static_cast<size_t>(d)];
+    }
+    calls.first.push_back(first);
+  }
+  return calls;
+}
+
+bool broadcastC(const StepSpec &spec, Program &program, size_t c) {
+  const TensorType &from = spec.inputs[c], &y = spec.outputs[0];
+  StridedCopyArgs args{};
+  args.count = y.elems();
+  args.rank = 2;
+  std::vector<int64_t> dims = from.dims;
+  while (dims.size() < 2)
+    dims.insert(dims.begin(), 1);
+  for (size_t d = 0; d < 2; ++d) {
+    if (dims.size() != 2 || (dims[d] != 1 && dims[d] != y.dims[d]))
+      return false;
+    args.sizes.values[d] = y.dims[d];
+    args.srcStrides.values[d] = dims[d] == 1 ? 0 : d == 0 ? dims[1] : 1;
+    args.dstStrides.values[d] = d == 0 ? y.dims[1] : 1;
+  }
+  LaunchOf<StridedCopyArgs>("copy_strided" + sizeSuffix(y.dtype), args)
+      .read(&StridedCopyArgs::src, input(c))
+      .write(&StridedCopyArgs::dst, output(0))
+      .grid(blocksFor(y.elems()))
+      .into(program);
+  return true;
+}
 
 std::span<const Row> productRows() {
   static constexpr Row rows[] = {

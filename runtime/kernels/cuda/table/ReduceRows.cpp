@@ -120,17 +120,6 @@ std::string compileRoundTf32(const StepSpec &spec, Program &program) {
   return "";
 }
 
-std::string compileAlone(const StepSpec &spec, Program &program) {
-  for (size_t i = 0; i < spec.outputs.size(); ++i)
-    copyWhole(program, input(i), output(i), spec.outputs[i].bytes());
-  return "";
-}
-
-std::string compileRank(const StepSpec &spec, Program &program) {
-  fillZero(program, spec, 0);
-  return "";
-}
-
 } // namespace
 
 std::span<const Row> reduceRows() {
@@ -142,8 +131,6 @@ std::span<const Row> reduceRows() {
       {"", "Dropout", 1, kNewest, compileDropout},
       {"recast", "reduce_to", 1, 1, compileReduceTo},
       {"recast", "round_tf32", 1, 1, compileRoundTf32},
-      {"recast", "all_reduce", 1, 1, compileAlone},
-      {"recast", "rank", 1, 1, compileRank},
   };
   return rows;
 }

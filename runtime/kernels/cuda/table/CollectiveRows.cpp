@@ -1,0 +1,192 @@
+// all_reduce and rank.
+#include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/source/Scaling.h"
+#include "runtime/kernels/cuda/table/Collective.h"
+#include <algorithm>
+
+namespace recast::cuda {
+namespace {
+
+/// Elements of an operand that lie together in a bucket.
+struct Piece {
+  size_t operand;
+  int64_t begin, elems, place; ///< In the operand, in the bucket.
+};
+
+class Reduction {
+public:
+  Reduction(const StepSpec &spec, const RankPlace &place, Program &program)
+      : spec(spec), place(place), program(program) {
+    for (const TensorType &type : spec.inputs)
+      if (type.dtype == DType::F64)
+        wide = DType::F64;
+    firstMaximum = std::min(spec.inputs.size(),
+                            static_cast<size_t>(spec.attrs.getInt("maxima", static_cast<int64_t>(spec.inputs.size()))));
+    for (size_t i = firstMaximum; i < spec.inputs.size(); ++i)
+      maxima += spec.inputs[i].elems();
+    capacity = std::max<int64_t>(static_cast<int64_t>(place.bucketBytes / byteSize(wide)), 1);
+  }
+
+  void compile() {
+    std::vector<std::vector<Piece>> buckets(1);
+    int64_t filled = 0, most = 0;
+    for (size_t i = 0; i < firstMaximum; ++i)
+      for (int64_t begin = 0, left = spec.inputs[i].elems(); left;) {
+        if (filled == capacity)
+          buckets.emplace_back(), filled = 0;
+        int64_t elems = std::min(left, capacity - filled);
+        buckets.back().push_back({i, begin, elems, filled});
+        begin += elems, left -= elems, filled += elems;
+        most = std::max(most, filled);
+      }
+    int64_t places = maxima * place.ranks;
+    if (maxima && filled && filled + places > capacity)
+      buckets.emplace_back(), filled = 0;
+    most = std::max(most, filled + places);
+    if (!most)
+      return;
+    bucket = program.reserve(static_cast<size_t>(most) * byteSize(wide));
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      bool isLast = i + 1 == buckets.size();
+      int64_t count = buckets[i].empty() ? 0 : buckets[i].back().place + buckets[i].back().elems;
+      reduce(buckets[i], count, isLast && maxima ? places : 0);
+    }
+  }
+
+private:
+  Operand inBucket(int64_t first, int64_t elems) const {
+    Operand operand = bucket;
+    operand.offset += static_cast<size_t>(first) * byteSize(wide);
+    operand.bytes = static_cast<size_t>(elems) * byteSize(wide);
+    return operand;
+  }
+
+  /// `places`: of maxima, after the `count` elements of sums.
+  void reduce(const std::vector<Piece> &sums, int64_t count, int64_t places) {
+    std::vector<Piece> own, largest; // Where this rank's maxima go, and where those of all are found.
+    if (places) {
+      int64_t at = count;
+      for (size_t i = firstMaximum; i < spec.inputs.size(); ++i) {
+        int64_t elems = spec.inputs[i].elems();
+        largest.push_back({i, 0, elems, at});
+        own.push_back({i, 0, elems, at + place.rank * maxima});
+        at += elems;
+      }
+      Operand all = inBucket(count, places);
+      // Not aligned to 16 bytes, as fill_zero is: one element at a time.
+      LaunchOf<EyeArgs>("eye" + sizeSuffix(wide), {.dst = nullptr, .count = places, .columns = 1, .k = 0, .one = 0})
+          .write(&EyeArgs::dst, all)
+          .grid(blocksFor(places))
+          .into(program);
+    }
+    copy(sums, true);
+    copy(own, true);
+    LaunchOf<AllReduceArgs>(std::string(kAllReduce), {.data = nullptr, .count = count + places, .type = wide})
+        .update(&AllReduceArgs::data, inBucket(0, count + places))
+        .into(program);
+    if (places)
+      LaunchOf<RankMaximaArgs>("rank_maxima" + typeSuffix(wide), {.x = nullptr, .count = maxima, .ranks = place.ranks})
+          .update(&RankMaximaArgs::x, inBucket(count, places))
+          .grid(blocksFor(maxima))
+          .into(program);
+    copy(sums, false);
+    copy(largest, false);
+  }
+
+  /// Into the bucket, or out of it.
+  void copy(const std::vector<Piece> &pieces, bool isPacking) {
+    for (size_t first = 0; first < pieces.size(); first += kListTensors) {
+      size_t n = std::min<size_t>(kListTensors, pieces.size() - first);
+      TensorList list{};
+      int32_t blocks = 0;
+      for (size_t k = 0; k < n; ++k) {
+        const Piece &piece = pieces[first + k];
+        DType type = spec.inputs[piece.operand].dtype;
+        list.elems.values[k] = piece.elems;
+        list.xTypes.values[k] = static_cast<uint8_t>(isPacking ? type : wide);
+        list.yTypes.values[k] = static_cast<uint8_t>(isPacking ? wide : type);
+        list.firstBlock.values[k] = blocks;
+        blocks += static_cast<int32_t>((piece.elems + kListBlock - 1) / kListBlock);
+      }
+      for (size_t k = n; k <= kListTensors; ++k)
+        list.firstBlock.values[k] = blocks;
+      if (!blocks)
+        continue;
+      LaunchOf<ListMapArgs> launch("list_map", {.list = list,
+                                                .scalar = nullptr,
+                                                .factor = nullptr,
+                                                .found = nullptr,
+                                                .scalarType = 0,
+                                                .map = ListMap::Copy});
+      for (size_t k = 0; k < n; ++k) {
+        const Piece &piece = pieces[first + k];
+        if (!piece.elems)
+          continue;
+        size_t element = byteSize(spec.inputs[piece.operand].dtype);
+        Operand tensor = isPacking ? input(piece.operand) : output(piece.operand),
+                part = inBucket(piece.place, piece.elems);
+        tensor.offset = static_cast<size_t>(piece.begin) * element;
+        tensor.bytes = static_cast<size_t>(piece.elems) * element;
+        launch.pointer(offsetof(TensorList, x) + k * sizeof(void *), isPacking ? tensor : part, Use::Read);
+        launch.pointer(offsetof(TensorList, y) + k * sizeof(void *), isPacking ? part : tensor, Use::Write);
+      }
+      launch.grid(blocks).into(program);
+    }
+  }
+
+  const StepSpec &spec;
+  RankPlace place;
+  Program &program;
+  DType wide = DType::F32;
+  size_t firstMaximum = 0;
+  int64_t maxima = 0, capacity = 1; ///< Elements.
+  Operand bucket;
+};
+
+std::string compileAlone(const StepSpec &spec, Program &program) {
+  for (size_t i = 0; i < spec.outputs.size(); ++i) {
+    program.inPlace.push_back({i, i});
+    copyWhole(program, input(i), output(i), spec.outputs[i].bytes());
+  }
+  return "";
+}
+
+std::string compileRank(const StepSpec &spec, Program &program) {
+  fillZero(program, spec, 0);
+  return "";
+}
+
+} // namespace
+
+bool isCollective(const StepSpec &spec) {
+  return spec.domain == "recast" && (spec.op == "all_reduce" || spec.op == "rank");
+}
+
+bool compileCollective(const StepSpec &spec, const RankPlace &place, Program &program, std::string &refusal) {
+  program = Program();
+  if (spec.op == "rank") {
+    // A matrix of one element, whose one is the rank.
+    LaunchOf<EyeArgs>("eye_8", {.dst = nullptr, .count = 1, .columns = 1, .k = 0, .one = uint64_t(place.rank)})
+        .write(&EyeArgs::dst, output(0))
+        .grid(1)
+        .into(program);
+    return true;
+  }
+  for (const TensorType &type : spec.inputs)
+    if (!isFloat(type.dtype)) {
+      refusal = "ranks do not sum " + std::string(name(type.dtype));
+      return false;
+    }
+  Reduction(spec, place, program).compile();
+  return true;
+}
+
+std::span<const Row> collectiveRows() {
+  static constexpr Row rows[] = {
+      {"recast", "all_reduce", 1, 1, compileAlone},
+      {"recast", "rank", 1, 1, compileRank},
+  };
+  return rows;
+}
+
+} // namespace recast::cuda
