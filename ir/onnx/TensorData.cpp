@@ -166,6 +166,12 @@ TensorAttr convertFloat(TensorAttr tensor, Type elementType) {
   NamedAttrList extra(tensor.getExtra());
   extra.erase("external");
   extra.erase("encoding");
+  if (auto rest = tensor.getExtra().getAs<DictionaryAttr>("rest")) {
+    NamedAttrList fields(rest); // Where the old bytes lie says nothing of the new ones.
+    fields.erase("data_location");
+    fields.erase("external_data");
+    extra.set("rest", fields.getDictionary(tensor.getContext()));
+  }
   auto resource = dyn_cast<DenseResourceElementsAttr>(tensor.getPayload());
   std::string key = resource ? (resource.getRawHandle().getKey() + "_converted").str() : "tensor";
   return makeTensor(type, bytes, extra.getDictionary(tensor.getContext()), key);

@@ -313,7 +313,7 @@ LogicalResult Normalization::run(StringRef lossName, const gradient::TrainableOp
     return failure();
   s.info.loss = s.info.objective = name;
   if (tokens) {
-    setName(tokens, s.names.unique("tokens"));
+    setName(tokens, s.claim("tokens"));
     s.info.tokens = nameOf(tokens).str();
     s.info.metrics.push_back(s.info.tokens);
     s.addOutput(tokens);

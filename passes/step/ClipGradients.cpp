@@ -26,7 +26,7 @@ struct ClipGradientsPass : impl::ClipGradientsBase<ClipGradientsPass> {
     SmallVector<NamedAttribute> order;
     if (normType != 2)
       order.push_back(s.b.attr("norm_type", normType));
-    std::string normName = s.names.unique("grad_norm"); // before the operator of that name takes it
+    std::string normName = s.claim("grad_norm"); // before the operator of that name takes it
     Value norm;
     if (maxNorm >= 0) {
       SmallVector<Value> operands = gradients;

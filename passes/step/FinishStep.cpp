@@ -49,6 +49,11 @@ struct FinishStepPass : impl::FinishStepBase<FinishStepPass> {
     setMetadata(module, "recast.loss", s.info.loss);
     setMetadata(module, "recast.parameters", compact(llvm::json::Array(s.info.parameters)));
     setMetadata(module, "recast.metrics", compact(llvm::json::Array(s.info.metrics)));
+    llvm::json::Object renamed;
+    for (const auto &[name, own] : s.info.renamed)
+      renamed[name] = own;
+    if (!renamed.empty())
+      setMetadata(module, "recast.renamed", compact(std::move(renamed)));
     s.graph->removeAttr("train.step");
   }
 

@@ -46,7 +46,7 @@ struct MonitorGradientsPass : impl::MonitorGradientsBase<MonitorGradientsPass> {
         Operation *op = s.b.node("train.grad_stats", values, 4);
         constexpr llvm::StringLiteral kinds[] = {"grad_norm.", "grad_amax.", "grad_nonfinite.", "grad_underflow."};
         for (auto [kind, value] : llvm::zip(kinds, op->getResults())) {
-          setName(value, s.names.unique((kind + StringRef(label)).str()));
+          setName(value, s.claim((kind + StringRef(label)).str()));
           s.info.metrics.push_back(nameOf(value).str());
           s.addOutput(value);
         }

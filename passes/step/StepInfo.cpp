@@ -39,6 +39,7 @@ StepInfo StepInfo::of(GraphOp graph) {
   };
   info.state = pairs("state", "next");
   info.pending = pairs("pending", "pending_next");
+  info.renamed = pairs("taken", "renamed");
   std::vector<std::string> histories = list("fp8_history"), scales = list("fp8_scale"), amaxes = list("fp8_amax");
   auto formats = dict.getAs<DenseI64ArrayAttr>("fp8_format");
   for (size_t i = 0; i < histories.size(); ++i)
@@ -74,6 +75,7 @@ void StepInfo::store(GraphOp graph) const {
   };
   pairs("state", "next", state);
   pairs("pending", "pending_next", pending);
+  pairs("taken", "renamed", renamed);
   std::vector<std::string> histories, scales, amaxes;
   SmallVector<int64_t> formats;
   for (const Fp8Tensor &tensor : fp8) {
@@ -151,8 +153,15 @@ Value StepGraph::addInput(StringRef name, TensorAttr initial, Type type) {
   return graph.getBody().addArgument(type, graph.getLoc());
 }
 
+std::string StepGraph::claim(StringRef name) {
+  std::string own = names.unique(name);
+  if (own != name)
+    info.renamed.emplace_back(name.str(), own);
+  return own;
+}
+
 Value StepGraph::addState(StringRef name, TensorAttr initial) {
-  return addInput(names.unique(name), initial, withoutSymbols(initial.getType()));
+  return addInput(claim(name), initial, withoutSymbols(initial.getType()));
 }
 
 Value StepGraph::addFilled(StringRef name, RankedTensorType type, double value) {

@@ -28,6 +28,8 @@ struct StepInfo {
   /// State input and the value that it becomes unless the step is skipped: running statistics.
   std::vector<std::pair<std::string, std::string>> pending;
   std::vector<std::string> metrics; ///< Values to show after every step.
+  /// Names of docs/step-model.md that the model has given to something else already, and what stands for them.
+  std::vector<std::pair<std::string, std::string>> renamed;
 
   std::vector<Fp8Tensor> fp8;
 
@@ -60,6 +62,8 @@ public:
   /// The name of a value, of inputs added by this object too (the graph's own record is written by finish()).
   std::string name(mlir::Value value);
 
+  /// `name` or, where that is taken, `name` with a suffix, which is recorded: for state and metrics.
+  std::string claim(llvm::StringRef name);
   /// A new graph input with a default value, called `name` or, where that is taken, `name` with a suffix.
   mlir::Value addState(llvm::StringRef name, onnx_ir::TensorAttr initial);
   /// The same with one value, normally 0, in every element.

@@ -39,7 +39,7 @@ struct UnscaleGradientsPass : impl::UnscaleGradientsBase<UnscaleGradientsPass> {
       checked.append(amaxes);
       foundInf = s.b.node("train.check_finite", checked);
     }
-    setName(foundInf, s.names.unique("found_inf"));
+    setName(foundInf, s.claim("found_inf"));
     s.info.foundInf = nameOf(foundInf).str();
     s.info.metrics.push_back(s.info.foundInf);
     s.addOutput(foundInf);

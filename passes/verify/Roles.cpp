@@ -82,6 +82,25 @@ void findLosses(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &role
       roles.losses.push_back(output.value);
 }
 
+// For each value: depends on the batch in another way than through new parameters. Averages of the weights do not.
+std::vector<char> dependenceBeside(const FlowGraph &flow, const Roles &roles) {
+  std::vector<ValueId> updates;
+  for (const State &state : roles.parameters) {
+    updates.push_back(state.next);
+    isAdditive(flow, roles.dependsOnBatch, state.input, state.next, &updates);
+  }
+  std::vector<char> isUpdate(flow.size(), 0), marks(flow.size(), 0);
+  for (ValueId value : updates)
+    isUpdate[value] = 1;
+  for (ValueId value = 0; value < flow.size(); ++value)
+    marks[value] = flow[value].kind == Kind::Source && roles.dependsOnBatch[value];
+  propagate(flow, marks, [&](const FlowNode &node) {
+    return !isUpdate[static_cast<size_t>(&node - flow.nodes.data())] && node.kind != Kind::Constant &&
+           llvm::any_of(node.data(), [&](ValueId input) { return marks[input] != 0; });
+  });
+  return marks;
+}
+
 void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles) {
   llvm::DenseSet<ValueId> buffers;
   for (const NamedValue &buffer : flow.buffers)
@@ -125,11 +144,14 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
     nexts.push_back(state.next);
     sizes.insert(flow[state.input].isSingle);
   }
+  std::vector<char> statistical = dependenceBeside(flow, roles);
   std::vector<ValueId> list = updateRegion(flow, nexts);
   llvm::DenseSet<ValueId> region(list.begin(), list.end());
   for (const State &state : candidates)
-    (region.contains(state.input) && sizes.contains(flow[state.input].isSingle) ? roles.moments : roles.statistics)
-        .push_back(state);
+    if (region.contains(state.input) && sizes.contains(flow[state.input].isSingle))
+      roles.moments.push_back(state);
+    else if (statistical[state.next])
+      roles.statistics.push_back(state);
   roles.buffers = flow.buffers;
   if (!roles.parameters.empty() || !roles.buffers.empty())
     return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 namespace recast {
@@ -50,9 +51,20 @@ int findLoss(const Plan &plan) {
   return found;
 }
 
+/// What stands for a name of the step model that the model itself has given to something else.
+std::string ownName(const Plan &plan, std::string_view name) {
+  auto entry = plan.metadata.find("recast.renamed");
+  if (entry == plan.metadata.end())
+    return std::string(name);
+  auto renamed = nlohmann::json::parse(entry->second, nullptr, /*allow_exceptions=*/false);
+  auto own = renamed.is_object() ? renamed.find(name) : renamed.end();
+  return own != renamed.end() && own->is_string() ? own->get<std::string>() : std::string(name);
+}
+
 int findScalarState(const Plan &plan, std::string_view name) {
+  std::string own = ownName(plan, name);
   for (size_t i = 0; i < plan.buffers.size(); ++i)
-    if (plan.buffers[i].place == Place::State && plan.buffers[i].name == name && plan.buffers[i].type.elems() == 1 &&
+    if (plan.buffers[i].place == Place::State && plan.buffers[i].name == own && plan.buffers[i].type.elems() == 1 &&
         isFloat(plan.buffers[i].type.dtype))
       return static_cast<int>(i);
   return -1;
