@@ -1,74 +1,60 @@
 // Checks a schedule of the recomputation benchmark from the two files alone; shares no code with the solver.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <string>
 #include <vector>
 
-namespace {
-
-int fail(const std::string &message) {
-  std::cerr << "recast-check-schedule: error: " << message << "\n";
-  return 1;
+template <typename... Part> [[noreturn]] static void fail(const Part &...parts) {
+  ((std::cerr << "recast-check-schedule: error: ") << ... << parts) << "\n";
+  std::exit(1);
 }
-
-} // namespace
 
 int main(int argc, char **argv) {
   if (argc != 3) {
-    std::cerr
-        << "usage: recast-check-schedule GRAPH SCHEDULE\nPrints peak and cost in thousandths of the file's units.\n"
-           "Example: recast-check-schedule VGG16_train.txt vgg.90\n";
+    std::cerr << "usage: recast-check-schedule GRAPH SCHEDULE\nPrints peak and cost, in units / 1000.\n";
     return 2;
   }
   std::ifstream graph(argv[1]), schedule(argv[2]);
   size_t count = 0, edges = 0;
-  if (!(graph >> count >> edges))
-    return fail(std::string(argv[1]) + ": no graph");
-  std::vector<long long> size(count), cost(count);
-  std::vector<std::vector<size_t>> inputs(count);
-  for (size_t i = 0; i < count; ++i) {
-    double bytes, time;
-    graph >> bytes >> time;
-    size[i] = std::llround(bytes * 1000);
-    cost[i] = std::llround(time * 1000);
+  graph >> count >> edges;
+  std::vector<long long> size, cost;
+  for (double bytes, time; size.size() < count && graph >> bytes >> time;) {
+    size.push_back(std::llround(bytes * 1000));
+    cost.push_back(std::llround(time * 1000));
   }
-  for (size_t i = 0, from, to; i < edges && graph >> from >> to; ++i)
-    inputs.at(to).push_back(from);
-  if (!graph)
-    return fail(std::string(argv[1]) + ": ends too soon");
-
-  std::vector<size_t> runs;
-  for (size_t node; schedule >> node;)
-    runs.push_back(node);
-  constexpr size_t kNever = SIZE_MAX;
-  std::vector<size_t> copy(count, kNever), freed(runs.size()); // Latest run of each node; last use of what each wrote.
-  size_t next = 0;
+  std::vector<std::vector<size_t>> inputs(count);
+  for (size_t from, to; edges > 0 && graph >> from >> to; --edges)
+    from < count &&to < count ? inputs[to].push_back(from) : fail(argv[1], ": no node ", std::max(from, to));
+  if (!graph || count == 0)
+    fail(argv[1], ": no graph, or one that ends too soon");
+  // What run i writes is in memory from then until run ends[i], its last reader.
+  std::vector<size_t> runs, ends, latest(count, SIZE_MAX);
+  size_t next = 0; // The first node that has not run.
   long long total = 0, live = 0, peak = 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    size_t node = runs[i];
+  for (size_t i = 0, node; schedule >> node; ++i) {
     if (node > next || node >= count)
-      return fail("run " + std::to_string(i) + ": node " + std::to_string(node) + " runs before its turn");
+      fail("run ", i, ": node ", node, " runs before its turn");
     next += node == next;
     for (size_t input : inputs[node])
-      if (copy[input] == kNever)
-        return fail("run " + std::to_string(i) + " reads node " + std::to_string(input) + ", which has not run");
+      if (latest[input] == SIZE_MAX)
+        fail("run ", i, " reads node ", input, ", which has not run");
       else
-        freed[copy[input]] = i;
-    copy[node] = freed[i] = i;
+        ends[latest[input]] = i;
+    runs.push_back(node);
+    ends.push_back(latest[node] = i);
     total += cost[node];
   }
   if (next != count)
-    return fail("node " + std::to_string(next) + " never runs");
-  std::vector<std::vector<size_t>> ends(runs.size());
-  for (size_t i = 0; i < runs.size(); ++i)
-    ends[freed[i]].push_back(runs[i]);
+    fail("node ", next, " never runs");
+  std::vector<long long> change(runs.size() + 1); // Of memory, before each run.
   for (size_t i = 0; i < runs.size(); ++i) {
-    live += size[runs[i]];
-    peak = std::max(peak, live);
-    for (size_t node : ends[i])
-      live -= size[node];
+    change[i] += size[runs[i]];
+    change[ends[i] + 1] -= size[runs[i]];
   }
+  for (long long bytes : change)
+    peak = std::max(peak, live += bytes);
   std::cout << peak << ' ' << total << '\n';
-  return 0;
 }
