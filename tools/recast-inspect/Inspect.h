@@ -7,6 +7,9 @@
 
 namespace recast::inspect {
 
+/// "f32[batch,20]".
+std::string typeText(mlir::Type type);
+
 /// Inputs, parameters, state, operators, element types, what a run costs.
 llvm::json::Object summarize(mlir::ModuleOp module, const cost::Profile &profile);
 void printSummary(const llvm::json::Object &summary, llvm::raw_ostream &out);
@@ -64,6 +67,13 @@ void printPrecision(const llvm::json::Object &facts, llvm::raw_ostream &out);
 /// read and written, left out where a size is open.
 mlir::FailureOr<llvm::json::Object> explainCasts(mlir::ModuleOp module);
 void printCasts(const llvm::json::Object &facts, llvm::raw_ostream &out);
+
+/// {"settings", "inputs", "outputs", "initializers", "nodes": {"added", "removed": [{"name", "text"}], "changed":
+/// [{"name", "changes": [{"what", "before", "after"}]}]}}, and how many nodes are the "same": what `after` has instead
+/// of what `before` has. A node is the same one where its operator and name are, else where it gives the value of the
+/// same name.
+llvm::json::Object diff(mlir::ModuleOp before, mlir::ModuleOp after);
+void printDiff(const llvm::json::Object &facts, llvm::raw_ostream &out);
 
 /// One node, by its name or that of a value that it gives: what explainPrecision says, and its neighbours.
 mlir::FailureOr<llvm::json::Object> explainNode(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef type,

@@ -4,6 +4,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "tools/common/Diagnostics.h"
+#include "tools/common/FactsPage.h"
 #include "tools/recast-inspect/Inspect.h"
 
 using namespace recast;
@@ -29,8 +30,10 @@ cl::opt<bool> checkpoints("checkpoints", cl::desc("What runs again, and what les
                           cl::cat(category));
 cl::opt<int> budgets("budgets", cl::desc("With --checkpoints: how many amounts of memory are tried"), cl::init(16),
                      cl::value_desc("N"), cl::cat(category));
-cl::opt<std::string> html("html", cl::desc("With --memory: write a page with a picture of the arena"),
+cl::opt<std::string> html("html", cl::desc("Write a page to read as well; of --memory with a picture of the arena"),
                           cl::value_desc("FILE"), cl::cat(category));
+cl::opt<std::string> diffWith("diff", cl::desc("What MODEL2 has instead of what MODEL has"), cl::value_desc("MODEL2"),
+                              cl::cat(category));
 cl::opt<std::string> costProfile("cost-profile", cl::value_desc("FILE.json"), cl::cat(category),
                                  cl::desc("The device for estimated times, as recast-opt --calibrate measured it"));
 cl::opt<std::string> nodeName("node", cl::desc("One node: operator, origin, types, rule, neighbours"),
@@ -70,6 +73,11 @@ int writeFile(const std::string &path, llvm::StringRef text) {
 }
 
 int write(const llvm::json::Object &facts, void (*print)(const llvm::json::Object &, llvm::raw_ostream &)) {
+  if (!html.empty()) {
+    std::string title = input + (diffWith.empty() ? "" : " and " + diffWith);
+    if (int code = writeFile(html, memory ? inspect::memoryPage(facts, title) : tools::factsPage(facts, title)))
+      return code;
+  }
   if (json.empty()) {
     print(facts, llvm::outs());
     return tools::kDone;
@@ -87,17 +95,16 @@ int main(int argc, char **argv) {
                                "\nEXAMPLE:\n  recast-inspect step.onnx --order\n"))
     return tools::kUsage;
   bool explainsPrecision = precision.getNumOccurrences() && nodeName.empty();
-  if (order + trainable + verifyRules + explainsPrecision + casts + costs + memory + checkpoints + !nodeName.empty() >
+  if (order + trainable + verifyRules + explainsPrecision + casts + costs + memory + checkpoints + !nodeName.empty() +
+          !diffWith.empty() >
       1)
     return tools::fail(
         kTool,
-        "--order, --trainable, --verify, --precision, --casts, --cost, --memory, --checkpoints and --node "
+        "--order, --trainable, --verify, --precision, --casts, --cost, --memory, --checkpoints, --node and --diff "
         "answer different questions: give one of them",
         tools::kUsage);
   if (budgets < 2)
     return tools::fail(kTool, "--budgets=N: a number from 2 on is needed", tools::kUsage);
-  if (!html.empty() && !memory)
-    return tools::fail(kTool, "--html=FILE shows what --memory says: give both", tools::kUsage);
   if (!precision.empty() && precision != "f16" && precision != "bf16")
     return tools::fail(kTool, "--precision=" + precision + ": f16 or bf16 is needed", tools::kUsage);
   mlir::DialectRegistry registry;
@@ -142,12 +149,13 @@ int main(int argc, char **argv) {
   }
   if (memory) {
     auto facts = inspect::explainMemory(*module);
-    if (mlir::failed(facts))
+    return mlir::failed(facts) ? tools::kFailed : write(*facts, inspect::printMemory);
+  }
+  if (!diffWith.empty()) {
+    auto other = io::loadModel(context, diffWith, {allowUnknown, io::TrainingInfo::Join});
+    if (!other || mlir::failed(bindDimensions(*other)))
       return tools::kFailed;
-    if (!html.empty())
-      if (int code = writeFile(html, inspect::memoryPage(*facts, input)))
-        return code;
-    return write(*facts, inspect::printMemory);
+    return write(inspect::diff(*module, *other), inspect::printDiff);
   }
   if (!nodeName.empty()) {
     auto facts = inspect::explainNode(*module, nodeName, precision, policy);

@@ -1,5 +1,6 @@
 // --memory --html: the arena as a picture, one rectangle a buffer: steps to the right, offsets upward.
 #include "passes/checkpoint/Budget.h"
+#include "tools/common/FactsPage.h"
 #include "tools/recast-inspect/Inspect.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -7,30 +8,10 @@ namespace recast::inspect {
 
 namespace {
 
+using tools::escapeHtml;
+
 constexpr double kWidth = 1100, kHeight = 420, kLeft = 70, kBottom = 30;
 constexpr size_t kListed = 40;
-
-std::string escaped(llvm::StringRef text) {
-  std::string safe;
-  for (char c : text)
-    switch (c) {
-    case '<':
-      safe += "&lt;";
-      break;
-    case '>':
-      safe += "&gt;";
-      break;
-    case '&':
-      safe += "&amp;";
-      break;
-    case '"':
-      safe += "&quot;";
-      break;
-    default:
-      safe += c;
-    }
-  return safe;
-}
 
 /// The same name has the same colour in every picture.
 unsigned hueOf(llvm::StringRef name) {
@@ -53,12 +34,12 @@ void drawArena(const llvm::json::Object &facts, llvm::raw_ostream &out) {
     const llvm::json::Object &buffer = *value.getAsObject();
     int64_t first = *buffer.getInteger("first"), last = *buffer.getInteger("last"), bytes = *buffer.getInteger("bytes");
     double top = static_cast<double>(*buffer.getInteger("offset") + bytes);
-    std::string name = escaped(*buffer.getString("name"));
+    std::string name = escapeHtml(*buffer.getString("name"));
     out << llvm::formatv("<rect x=\"{0:f2}\" y=\"{1:f2}\" width=\"{2:f2}\" height=\"{3:f2}\" "
                          "fill=\"hsl({4} 55% 62%)\"><title>{5}: {6}, {7}, steps {8} to {9}</title></rect>\n",
                          x(first), y(top), x(std::min<int64_t>(last + 1, steps.size())) - x(first),
                          std::max(static_cast<double>(bytes) * byteHeight, 0.2), hueOf(name), name,
-                         escaped(*buffer.getString("type")), checkpoint::formatBytes(bytes), first, last);
+                         escapeHtml(*buffer.getString("type")), checkpoint::formatBytes(bytes), first, last);
   }
   // What is live, without what lies between.
   out << "<polyline class=\"live\" points=\"";
@@ -81,7 +62,7 @@ void drawArena(const llvm::json::Object &facts, llvm::raw_ostream &out) {
     out << llvm::formatv("<line class=\"peak\" x1=\"{0:f2}\" x2=\"{0:f2}\" y1=\"0\" y2=\"{1}\"/>"
                          "<text x=\"{2:f2}\" y=\"{3}\" text-anchor=\"middle\">step {4}: {5}</text>\n",
                          at, kHeight - kBottom, std::clamp(at, kLeft + 150, kWidth - 150), kHeight - 8, step,
-                         escaped(*steps[static_cast<size_t>(step)].getAsObject()->getString("name")));
+                         escapeHtml(*steps[static_cast<size_t>(step)].getAsObject()->getString("name")));
   }
   out << "</svg>\n";
 }
@@ -95,7 +76,7 @@ void listHolders(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   for (size_t i = 0; i < std::min(kListed, holders.size()); ++i) {
     const llvm::json::Object &holder = *holders[i].getAsObject();
     out << llvm::formatv("<tr><td>{0}</td><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}</td></tr>\n",
-                         escaped(*holder.getString("name")), *holder.getString("kind"),
+                         escapeHtml(*holder.getString("name")), *holder.getString("kind"),
                          checkpoint::formatBytes(*holder.getInteger("bytes")), *holder.getInteger("first"),
                          *holder.getInteger("last"));
   }
@@ -107,7 +88,7 @@ void drawAll(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   listHolders(facts, out);
   for (const llvm::json::Value &value : *facts.getArray("bodies")) {
     const llvm::json::Object &body = *value.getAsObject();
-    out << "<h2>Body of " << escaped(*body.getString("of")) << "</h2>\n";
+    out << "<h2>Body of " << escapeHtml(*body.getString("of")) << "</h2>\n";
     drawAll(body, out);
   }
 }
@@ -117,11 +98,11 @@ void drawAll(const llvm::json::Object &facts, llvm::raw_ostream &out) {
 std::string memoryPage(const llvm::json::Object &facts, llvm::StringRef title) {
   std::string page;
   llvm::raw_string_ostream out(page);
-  out << "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" << escaped(title)
+  out << "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" << escapeHtml(title)
       << "</title>\n<style>body{font:14px system-ui,sans-serif;margin:2em;max-width:1160px}svg{width:100%;"
          "background:#fafafa}text{font-size:11px}.live{fill:none;stroke:#222;stroke-width:1}.grid{stroke:#0002}"
          ".peak{stroke:#c00}rect:hover{stroke:#000}td,th{padding:2px 12px 2px 0;text-align:left}</style></head><body>\n"
-      << "<h1>Memory of " << escaped(title) << "</h1>\n<table>";
+      << "<h1>Memory of " << escapeHtml(title) << "</h1>\n<table>";
   for (auto [key, label] :
        {std::pair("parameters", "Parameters"), std::pair("state", "Other state"), std::pair("inputs", "Inputs"),
         std::pair("constants", "Constants"), std::pair("arena", "Arena")})

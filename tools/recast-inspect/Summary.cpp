@@ -9,32 +9,8 @@ namespace recast::inspect {
 
 namespace {
 
-std::string show(Type type) {
-  std::string text;
-  llvm::raw_string_ostream out(text);
-  auto tensor = dyn_cast<TensorType>(type);
-  if (!tensor) {
-    out << type;
-    return text;
-  }
-  out << tensor.getElementType();
-  auto ranked = dyn_cast<RankedTensorType>(type);
-  if (!ranked)
-    return text + "[...]";
-  out << '[';
-  for (int64_t i = 0; i < ranked.getRank(); ++i) {
-    out << (i ? "," : "");
-    if (!ranked.isDynamicDim(i))
-      out << ranked.getDimSize(i);
-    else
-      out << (dimSymbol(ranked, i).empty() ? "?" : dimSymbol(ranked, i));
-  }
-  out << ']';
-  return text;
-}
-
 llvm::json::Object valueFacts(Value value) {
-  return llvm::json::Object{{"name", nameOf(value)}, {"type", show(value.getType())}};
+  return llvm::json::Object{{"name", nameOf(value)}, {"type", typeText(value.getType())}};
 }
 
 // Samples in an optimizer step: those of a micro-batch, times the micro-batches, times the ranks, whose number the run
@@ -67,6 +43,30 @@ std::optional<llvm::json::Object> effectiveBatch(ModuleOp module, ArrayRef<Block
 }
 
 } // namespace
+
+std::string typeText(Type type) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  auto tensor = dyn_cast<TensorType>(type);
+  if (!tensor) {
+    out << type;
+    return text;
+  }
+  out << tensor.getElementType();
+  auto ranked = dyn_cast<RankedTensorType>(type);
+  if (!ranked)
+    return text + "[...]";
+  out << '[';
+  for (int64_t i = 0; i < ranked.getRank(); ++i) {
+    out << (i ? "," : "");
+    if (!ranked.isDynamicDim(i))
+      out << ranked.getDimSize(i);
+    else
+      out << (dimSymbol(ranked, i).empty() ? "?" : dimSymbol(ranked, i));
+  }
+  out << ']';
+  return text;
+}
 
 llvm::json::Object summarize(ModuleOp module, const cost::Profile &profile) {
   GraphOp graph = mainGraph(module);

@@ -17,6 +17,7 @@
 #include "passes/step/ParameterGroups.h"
 #include "runtime/compile/Compile.h"
 #include "tools/common/Diagnostics.h"
+#include "tools/common/FactsPage.h"
 #include "tools/common/MeasureMemory.h"
 #include "tools/recast-opt/ApplyState.h"
 #include "tools/recast-opt/Calibrate.h"
@@ -107,7 +108,8 @@ Flag<double> solveTime("solve-time",
                        "same result on every machine)",
                        0);
 Flag<int64_t> seed("seed", "Seed of the random key in the state", 0);
-Flag<std::string> report("report", "What each pass decided, as JSON", "", cl::value_desc("FILE.json"));
+Flag<std::string> report("report", "What each pass decided, as JSON or as a page to read", "",
+                         cl::value_desc("FILE.json|FILE.html"));
 Flag<std::string> calibrateTo("calibrate",
                               "Measure how fast this machine is and write a cost profile; with MODEL also the "
                               "operators of OUT in their sizes (then --cost-profile is what to start from)",
@@ -375,6 +377,8 @@ llvm::Error writeReport(mlir::ModuleOp module) {
   llvm::json::Object facts = takeReport(module);
   if (report.empty())
     return llvm::Error::success();
+  if (llvm::StringRef(report).ends_with(".html"))
+    return writeText(tools::factsPage(facts, "What recast-opt decided about " + input), report);
   std::string text;
   llvm::raw_string_ostream(text) << llvm::formatv("{0:2}", llvm::json::Value(std::move(facts))) << '\n';
   return writeText(text, report);
