@@ -54,6 +54,15 @@ function(recast_tool name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} recast_flags)
 endfunction()
 
+# recast_embeds(NAME SOURCE library...): objects of a source that reads files with #embed. ccache does not see those files,
+# and would give the object of before: it takes no part.
+function(recast_embeds name source)
+  add_library(${name} OBJECT ${source})
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-c23-extensions)
+  target_link_libraries(${name} PRIVATE recast_flags ${ARGN})
+endfunction()
+
 # recast_emulates(NAME): the program runs generated GPU kernels by the emulation. They are opened at run time, and call
 # the device's functions by name.
 function(recast_emulates name)

@@ -2,6 +2,7 @@
 #include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -84,7 +85,25 @@ Status DeviceExecutor::prepare() {
   scheduled = schedule(std::move(work), options.streams);
   if (Status status = placeBatches(); !status.ok())
     return status;
+  if (Status status = warmRanks(); !status.ok())
+    return status;
   return device.synchronise();
+}
+
+/// NCCL makes connections when it first sums: not while a graph is captured.
+Status DeviceExecutor::warmRanks() {
+  for (const Scheduled &item : scheduled) {
+    if (item.work.kernel != cuda::kAllReduce)
+      continue;
+    MemoryUse bucket = item.work.uses[0];
+    bucket.isRead = false;
+    FillBytesArgs zero{bucket.data, static_cast<int64_t>(bucket.bytes), 0};
+    Work fill{item.work.step, std::string(kFill), 1, 1, bytesOf(zero), {bucket}};
+    for (const Work *work : std::array<const Work *, 2>{&fill, &item.work})
+      if (Status status = device.launch(*work, 0); !status.ok())
+        return status;
+  }
+  return Status::success();
 }
 
 Status DeviceExecutor::placeBatches() {

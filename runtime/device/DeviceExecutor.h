@@ -93,6 +93,7 @@ private:
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   MemoryUse use(const Scope &scope, int buffer, bool isRead, bool isWritten) const;
   Status placeBatches();
+  Status warmRanks();
   Status takeBatch();
   Status issue();
   Status replay();

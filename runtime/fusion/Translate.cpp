@@ -573,9 +573,17 @@ constexpr Row kRows[] = {
     {"recast", "dropout_mask", dropoutMask},
 };
 
+const Row *findRow(const StepSpec &spec) {
+  auto row =
+      std::ranges::find_if(kRows, [&](const Row &row) { return row.domain == spec.domain && row.op == spec.op; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
 bool isSupported(DType type) { return byteSize(type) != 0 && !isFloat8(type); }
 
 } // namespace
+
+bool hasForm(const StepSpec &spec) { return findRow(spec) != nullptr; }
 
 bool readsValue(const StepSpec &spec, size_t operand) {
   if (spec.op.starts_with("Reduce") || spec.op == "Reshape" || spec.op == "Squeeze" || spec.op == "Unsqueeze" ||
@@ -586,9 +594,8 @@ bool readsValue(const StepSpec &spec, size_t operand) {
 
 bool translate(const StepSpec &spec, RegionBuilder &b, std::span<const int> in, std::vector<int> &out,
                std::string &reason) {
-  auto row =
-      std::ranges::find_if(kRows, [&](const Row &row) { return row.domain == spec.domain && row.op == spec.op; });
-  if (row == std::end(kRows)) {
+  const Row *row = findRow(spec);
+  if (!row) {
     reason = "no form for it";
     return false;
   }

@@ -10,6 +10,8 @@ namespace recast::fusion {
 /// nothing reads.
 bool translate(const StepSpec &spec, RegionBuilder &b, std::span<const int> in, std::vector<int> &out,
                std::string &reason);
+/// True where the operator has a form; translate() may still refuse its types or attributes.
+bool hasForm(const StepSpec &spec);
 /// False for operands that are shapes or axes: they must be constants.
 bool readsValue(const StepSpec &spec, size_t operand);
 

@@ -1,4 +1,6 @@
 """tools/check-cuda packs plans and runs them: here on the checking device, with recast-exec; and it can fail."""
+import importlib.machinery
+import importlib.util
 import json
 import subprocess
 import sys
@@ -20,7 +22,11 @@ def main():
     if packed.returncode:
         test.stop(packed.stderr or packed.stdout)
     cases = json.loads((folder / "cases.json").read_text())
-    test.check(len(cases) == 9, f"{len(cases)} plans of one model, one a preset")
+    loader = importlib.machinery.SourceFileLoader("check_cuda_script", str(script))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    plans = sum(1 + len(newer) for _, _, *newer in module.PRESETS.values())
+    test.check(len(cases) == plans, f"{len(cases)} plans of one model: one a preset, and of fp8 one for its GPUs")
     done = call("run", folder)
     for line in done.stdout.splitlines():
         if line.startswith("|"):

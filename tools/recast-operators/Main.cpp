@@ -6,6 +6,8 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/gradient/Rules.h"
+#include "runtime/fusion/Translate.h"
+#include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/reference/Reference.h"
 #include "tools/common/Diagnostics.h"
 #include "tools/recast-operators/Gaps.h"
@@ -81,17 +83,46 @@ std::string gradientOf(Node node) {
   return node.domain().empty() && hasFunctionBody(node) ? "its definition" : "";
 }
 
-std::string kernelOf(Node node) {
+StepSpec specOf(Node node) {
   StepSpec spec;
   spec.domain = node.domain().str();
   spec.op = node.opType().str();
   spec.version = node.sinceVersion();
+  return spec;
+}
+
+std::string kernelOf(Node node) {
+  StepSpec spec = specOf(node);
   Facts facts = cast<NodeInterface>(node.operation()).facts();
   if (facts.work == Work::Control)
     return "executor";
   if (reference::find(spec))
     return "yes";
   if (isa<ConstantOp, ConstantOfShapeOp>(node.operation()))
+    return "folded";
+  return node.domain() == "recast" || hasFunctionBody(node) ? "its definition" : "";
+}
+
+/// In the order in which the compiler asks (runtime/compile/Cuda.cpp).
+std::string cudaOf(Node node) {
+  StepSpec spec = specOf(node);
+  Facts facts = cast<NodeInterface>(node.operation()).facts();
+  if (isa<ScanOp>(node.operation()))
+    return "executor";
+  if (facts.work == Work::Control)
+    return "";
+  if (facts.view)
+    return "view";
+  SmallVector<StringRef> takers;
+  if (fusion::hasForm(spec))
+    takers.push_back("region");
+  if (const cuda::Row *row = cuda::findRow(spec))
+    takers.push_back(llvm::any_of(cuda::productRows(), [&](const cuda::Row &product) { return product.op == row->op; })
+                         ? "cuBLASLt"
+                         : "CUDA C++");
+  if (!takers.empty())
+    return llvm::join(takers, ", ");
+  if (isa<ConstantOp, ConstantOfShapeOp, ShapeOp, SizeOp>(node.operation()))
     return "folded";
   return node.domain() == "recast" || hasFunctionBody(node) ? "its definition" : "";
 }
@@ -147,6 +178,7 @@ Row describe(MLIRContext &context, OperationName name, const std::set<int64_t> &
   add("autocast", ask(autocastOf));
   add("cost", ask(costOf));
   add("CPU kernel", ask(kernelOf));
+  add("CUDA", ask(cudaOf));
   return row;
 }
 
@@ -237,6 +269,7 @@ this table, and gradients pass through it then.
 | autocast | the class when no policy says otherwise ([precision.md](precision.md)) |
 | cost | class of work and arithmetic operations an element, or a formula ([../ir/cost/README.md](../ir/cost/README.md)) |
 | CPU kernel | `its definition`: it runs as the operators that define it; `folded`: it is a constant when the plan is made |
+| CUDA | what takes it, in the order of asking; each may refuse types or attributes, which `--explain` prints. `region`: generated with its neighbours; `CUDA C++`: a kernel of `runtime/kernels/cuda`; `view`: the memory of its operand; `executor`: every iteration in turn ([cuda.md](cuda.md)) |
 
 ## Dialect `onnx`
 )";

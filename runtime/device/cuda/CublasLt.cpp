@@ -112,8 +112,10 @@ Status CublasLt::prepare(const cuda::MatmulArgs &args, Prepared &prepared) {
   int found = 0;
   RECAST_TRY(lt.heuristic(handle, prepared.desc, prepared.a, prepared.b, prepared.d, prepared.d, preference, 1,
                           &prepared.algorithm, &found))
-  return found && prepared.algorithm.status == 0 ? Status::success()
-                                                 : Status::error("cuBLASLt has no algorithm for the product");
+  if (found && prepared.algorithm.status == 0)
+    return Status::success();
+  return Status::error(std::string("cuBLASLt has no algorithm for the product") +
+                       (isFloat8(args.typeA) ? " of 8-bit floats; a plan for --cuda-arch=sm_80 does without" : ""));
 }
 
 Status CublasLt::matmul(const cuda::MatmulArgs &args, const std::string &step, CudaHandle stream) {

@@ -128,26 +128,18 @@ template <typename T> void eye(const EyeArgs &a) {
 } // namespace
 RECAST_DEVICE_END
 
-#define RECAST_BY_SIZE(Name, Args, Function)                                                                           \
-  RECAST_KERNEL(Name##_1, kThreads, Args, Function<uint8_t>)                                                           \
-  RECAST_KERNEL(Name##_2, kThreads, Args, Function<uint16_t>)                                                          \
-  RECAST_KERNEL(Name##_4, kThreads, Args, Function<uint32_t>)                                                          \
-  RECAST_KERNEL(Name##_8, kThreads, Args, Function<uint64_t>)
-
 // clang-format off
 RECAST_KERNELS(copyKernels,
-  RECAST_BY_SIZE(copy_strided, StridedCopyArgs, copyStrided)
-  RECAST_BY_SIZE(copy_transposed, TransposeArgs, copyTransposed)
-  RECAST_BY_SIZE(pad, PadArgs, pad)
-  RECAST_BY_SIZE(trilu, TriluArgs, trilu)
-  RECAST_BY_SIZE(eye, EyeArgs, eye)
+  RECAST_KERNEL_BY_SIZE(copy_strided, kThreads, StridedCopyArgs, copyStrided)
+  RECAST_KERNEL_BY_SIZE(copy_transposed, kThreads, TransposeArgs, copyTransposed)
+  RECAST_KERNEL_BY_SIZE(pad, kThreads, PadArgs, pad)
+  RECAST_KERNEL_BY_SIZE(trilu, kThreads, TriluArgs, trilu)
+  RECAST_KERNEL_BY_SIZE(eye, kThreads, EyeArgs, eye)
   RECAST_KERNEL(copy_bytes, kThreads, CopyArgs, copyBytes)
   RECAST_KERNEL(select_bytes, kThreads, SelectArgs, selectBytes)
   RECAST_KERNEL(fill_zero, kThreads, FillArgs, fillZero)
-  RECAST_KERNEL(range_f32, kThreads, RangeArgs, range<float>)
+  RECAST_KERNEL_BY_FLOAT(range, kThreads, RangeArgs, range)
   RECAST_KERNEL(range_f64, kThreads, RangeArgs, range<double>)
-  RECAST_KERNEL(range_f16, kThreads, RangeArgs, range<Half>)
-  RECAST_KERNEL(range_bf16, kThreads, RangeArgs, range<BFloat16>)
   RECAST_KERNEL(range_i32, kThreads, RangeArgs, range<int32_t>)
   RECAST_KERNEL(range_i64, kThreads, RangeArgs, range<int64_t>))
 // clang-format on

@@ -50,6 +50,13 @@ __attribute__((device)) inline double ceil(double x) { return __builtin_ceil(x);
   {#Name, Threads, sizeof(Args), [](const void *args) { (__VA_ARGS__)(*static_cast<const Args *>(args)); }},
 #endif
 
+/// Entry points Name_1, Name_2, Name_4 and Name_8, which move elements of so many bytes.
+#define RECAST_KERNEL_BY_SIZE(Name, Threads, Args, Function)                                                           \
+  RECAST_KERNEL(Name##_1, Threads, Args, Function<uint8_t>)                                                            \
+  RECAST_KERNEL(Name##_2, Threads, Args, Function<uint16_t>)                                                           \
+  RECAST_KERNEL(Name##_4, Threads, Args, Function<uint32_t>)                                                           \
+  RECAST_KERNEL(Name##_8, Threads, Args, Function<uint64_t>)
+
 namespace recast::cuda {
 
 inline constexpr int kWarp = 32;
@@ -141,6 +148,15 @@ template <typename T, int N> struct Array {
   T &operator[](int64_t i) { return values[i]; }
   const T &operator[](int64_t i) const { return values[i]; }
 };
+
+/// The offset of element `i` of a view. Loops come from the outermost to the innermost.
+template <int N>
+int64_t offsetOf(int64_t i, int rank, const Array<int64_t, N> &sizes, const Array<int64_t, N> &strides) {
+  int64_t offset = 0;
+  for (int d = rank; d-- > 0; i /= sizes[d])
+    offset += i % sizes[d] * strides[d];
+  return offset;
+}
 
 /// 16 bytes that are read and written at once; their address is a multiple of 16.
 using Bytes16 = uint32_t __attribute__((vector_size(16)));

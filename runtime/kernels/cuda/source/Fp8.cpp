@@ -164,14 +164,9 @@ template <typename T> void arrangeScales(const ArrangeScalesArgs &a) {
       block = tile % across * 4 + inTile % 4;
     }
     T scale{};
-    if (row < a.rows && block < a.blocks) {
-      int64_t from = block * a.blockStride, rest = matrix * a.rows + row;
-      for (int d = a.rank; d-- > 0;) {
-        from += rest % a.sizes[d] * a.strides[d];
-        rest /= a.sizes[d];
-      }
-      scale = static_cast<const T *>(a.src)[from];
-    }
+    if (row < a.rows && block < a.blocks)
+      scale = static_cast<const T *>(
+          a.src)[block * a.blockStride + offsetOf(matrix * a.rows + row, a.rank, a.sizes, a.strides)];
     static_cast<T *>(a.dst)[i] = scale;
   }
 }

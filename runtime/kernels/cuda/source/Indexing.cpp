@@ -30,12 +30,7 @@ template <typename T> void gather(const GatherArgs &a) {
 
 template <typename T> void gatherElements(const GatherElementsArgs &a) {
   for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
-    int64_t rest = i, from = 0;
-    for (int d = a.rank; d-- > 0;) {
-      from += rest % a.sizes[d] * a.strides[d];
-      rest /= a.sizes[d];
-    }
-    int64_t index = loadIndex(a.indices, a.isWide, i);
+    int64_t from = offsetOf(i, a.rank, a.sizes, a.strides), index = loadIndex(a.indices, a.isWide, i);
     bool isInside = resolve(index, a.axisSize);
     if (!isInside)
       report(a.fault, i);
@@ -97,12 +92,7 @@ void keysRows(const KeyArgs &a) {
 }
 void keysElements(const KeyArgs &a) {
   for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
-    int64_t rest = i, to = 0;
-    for (int d = a.rank; d-- > 0;) {
-      to += rest % a.sizes[d] * a.strides[d];
-      rest /= a.sizes[d];
-    }
-    int64_t index = loadIndex(a.indices, a.isWide, i);
+    int64_t to = offsetOf(i, a.rank, a.sizes, a.strides), index = loadIndex(a.indices, a.isWide, i);
     bool isInside = resolve(index, a.axisSize);
     if (!isInside)
       report(a.fault, i);
@@ -217,29 +207,21 @@ template <typename T> void scatter(const ScatterArgs &a) {
 } // namespace
 RECAST_DEVICE_END
 
-#define RECAST_BY_SIZE(Name, Args, Function)                                                                           \
-  RECAST_KERNEL(Name##_1, kThreads, Args, Function<uint8_t>)                                                           \
-  RECAST_KERNEL(Name##_2, kThreads, Args, Function<uint16_t>)                                                          \
-  RECAST_KERNEL(Name##_4, kThreads, Args, Function<uint32_t>)                                                          \
-  RECAST_KERNEL(Name##_8, kThreads, Args, Function<uint64_t>)
-
 // clang-format off
 RECAST_KERNELS(indexingKernels,
-  RECAST_BY_SIZE(gather, GatherArgs, gather)
+  RECAST_KERNEL_BY_SIZE(gather, kThreads, GatherArgs, gather)
   RECAST_KERNEL(gather_16, kThreads, GatherArgs, gather<Bytes16>)
-  RECAST_BY_SIZE(gather_elements, GatherElementsArgs, gatherElements)
-  RECAST_BY_SIZE(gather_nd, GatherNdArgs, gatherNd)
-  RECAST_BY_SIZE(one_hot, OneHotArgs, oneHot)
+  RECAST_KERNEL_BY_SIZE(gather_elements, kThreads, GatherElementsArgs, gatherElements)
+  RECAST_KERNEL_BY_SIZE(gather_nd, kThreads, GatherNdArgs, gatherNd)
+  RECAST_KERNEL_BY_SIZE(one_hot, kThreads, OneHotArgs, oneHot)
   RECAST_KERNEL(keys_rows, kThreads, KeyArgs, keysRows)
   RECAST_KERNEL(keys_elements, kThreads, KeyArgs, keysElements)
   RECAST_KERNEL(keys_tuples, kThreads, KeyArgs, keysTuples)
   RECAST_KERNEL(radix_count, kDigits, RadixArgs, radixCount)
   RECAST_KERNEL(radix_place, kDigits, RadixArgs, radixPlace)
   RECAST_KERNEL(radix_scan, kScanThreads, ScanArgs, radixScan)
-  RECAST_KERNEL(scatter_f32, kThreads, ScatterArgs, scatter<float>)
+  RECAST_KERNEL_BY_FLOAT(scatter, kThreads, ScatterArgs, scatter)
   RECAST_KERNEL(scatter_f64, kThreads, ScatterArgs, scatter<double>)
-  RECAST_KERNEL(scatter_f16, kThreads, ScatterArgs, scatter<Half>)
-  RECAST_KERNEL(scatter_bf16, kThreads, ScatterArgs, scatter<BFloat16>)
   RECAST_KERNEL(scatter_i8, kThreads, ScatterArgs, scatter<int8_t>)
   RECAST_KERNEL(scatter_u8, kThreads, ScatterArgs, scatter<uint8_t>)
   RECAST_KERNEL(scatter_i16, kThreads, ScatterArgs, scatter<int16_t>)

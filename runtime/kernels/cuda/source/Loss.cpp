@@ -154,17 +154,12 @@ template <typename T> void nllGrad(const LossGradArgs &a) {
 } // namespace
 RECAST_DEVICE_END
 
-#define RECAST_BY_FLOAT(Name, Args, Function)                                                                          \
-  RECAST_KERNEL(Name##_f32, kThreads, Args, Function<float>)                                                           \
-  RECAST_KERNEL(Name##_f16, kThreads, Args, Function<Half>)                                                            \
-  RECAST_KERNEL(Name##_bf16, kThreads, Args, Function<BFloat16>)
-
 // clang-format off
 RECAST_KERNELS(lossKernels,
-  RECAST_BY_FLOAT(cross_entropy, LossArgs, crossEntropy)
-  RECAST_BY_FLOAT(nll, LossArgs, nll)
-  RECAST_BY_FLOAT(cross_entropy_grad, LossGradArgs, crossEntropyGrad)
-  RECAST_BY_FLOAT(nll_grad, LossGradArgs, nllGrad)
+  RECAST_KERNEL_BY_FLOAT(cross_entropy, kThreads, LossArgs, crossEntropy)
+  RECAST_KERNEL_BY_FLOAT(nll, kThreads, LossArgs, nll)
+  RECAST_KERNEL_BY_FLOAT(cross_entropy_grad, kThreads, LossGradArgs, crossEntropyGrad)
+  RECAST_KERNEL_BY_FLOAT(nll_grad, kThreads, LossGradArgs, nllGrad)
   RECAST_KERNEL(loss_weights, kThreads, LossWeightArgs, lossWeights)
   RECAST_KERNEL(loss_join, kThreads, LossJoinArgs, lossJoin))
 // clang-format on

@@ -95,10 +95,8 @@ template <typename T> void cumulative(const CumulativeArgs &a) {
 RECAST_DEVICE_END
 
 #define RECAST_BY_TYPE(Name, Args, Function)                                                                           \
-  RECAST_KERNEL(Name##_f32, kThreads, Args, Function<float>)                                                           \
+  RECAST_KERNEL_BY_FLOAT(Name, kThreads, Args, Function)                                                               \
   RECAST_KERNEL(Name##_f64, kThreads, Args, Function<double>)                                                          \
-  RECAST_KERNEL(Name##_f16, kThreads, Args, Function<Half>)                                                            \
-  RECAST_KERNEL(Name##_bf16, kThreads, Args, Function<BFloat16>)                                                       \
   RECAST_KERNEL(Name##_i32, kThreads, Args, Function<int32_t>)                                                         \
   RECAST_KERNEL(Name##_i64, kThreads, Args, Function<int64_t>)
 

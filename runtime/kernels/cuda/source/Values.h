@@ -6,6 +6,12 @@ RECAST_DEVICE_BEGIN
 #include "runtime/plan/DType.h"
 RECAST_DEVICE_END
 
+/// Entry points Name_f32, Name_f16 and Name_bf16.
+#define RECAST_KERNEL_BY_FLOAT(Name, Threads, Args, Function)                                                          \
+  RECAST_KERNEL(Name##_f32, Threads, Args, Function<float>)                                                            \
+  RECAST_KERNEL(Name##_f16, Threads, Args, Function<Half>)                                                             \
+  RECAST_KERNEL(Name##_bf16, Threads, Args, Function<BFloat16>)
+
 namespace recast::cuda {
 RECAST_DEVICE_BEGIN
 

@@ -282,23 +282,18 @@ template <typename T> void batchNormGrad(const BatchNormGradArgs &a) {
 } // namespace
 RECAST_DEVICE_END
 
-#define RECAST_BY_FLOAT(Name, Args, Function)                                                                          \
-  RECAST_KERNEL(Name##_f32, kThreads, Args, Function<float>)                                                           \
-  RECAST_KERNEL(Name##_f16, kThreads, Args, Function<Half>)                                                            \
-  RECAST_KERNEL(Name##_bf16, kThreads, Args, Function<BFloat16>)
-
 // clang-format off
 RECAST_KERNELS(windowKernels,
-  RECAST_BY_FLOAT(conv, ConvolutionArgs, conv)
-  RECAST_BY_FLOAT(conv_grad_input, ConvolutionArgs, convGradInput)
-  RECAST_BY_FLOAT(conv_grad_weight, ConvolutionArgs, convGradWeight)
-  RECAST_BY_FLOAT(pool, PoolArgs, pool)
-  RECAST_BY_FLOAT(global_pool, GlobalPoolArgs, globalPool)
-  RECAST_BY_FLOAT(max_pool_winners, PoolGradArgs, maxPoolWinners)
-  RECAST_BY_FLOAT(max_pool_grad, PoolGradArgs, maxPoolGrad)
-  RECAST_BY_FLOAT(average_pool_grad, PoolGradArgs, averagePoolGrad)
-  RECAST_BY_FLOAT(batch_norm, BatchNormArgs, batchNorm)
-  RECAST_BY_FLOAT(batch_norm_grad, BatchNormGradArgs, batchNormGrad))
+  RECAST_KERNEL_BY_FLOAT(conv, kThreads, ConvolutionArgs, conv)
+  RECAST_KERNEL_BY_FLOAT(conv_grad_input, kThreads, ConvolutionArgs, convGradInput)
+  RECAST_KERNEL_BY_FLOAT(conv_grad_weight, kThreads, ConvolutionArgs, convGradWeight)
+  RECAST_KERNEL_BY_FLOAT(pool, kThreads, PoolArgs, pool)
+  RECAST_KERNEL_BY_FLOAT(global_pool, kThreads, GlobalPoolArgs, globalPool)
+  RECAST_KERNEL_BY_FLOAT(max_pool_winners, kThreads, PoolGradArgs, maxPoolWinners)
+  RECAST_KERNEL_BY_FLOAT(max_pool_grad, kThreads, PoolGradArgs, maxPoolGrad)
+  RECAST_KERNEL_BY_FLOAT(average_pool_grad, kThreads, PoolGradArgs, averagePoolGrad)
+  RECAST_KERNEL_BY_FLOAT(batch_norm, kThreads, BatchNormArgs, batchNorm)
+  RECAST_KERNEL_BY_FLOAT(batch_norm_grad, kThreads, BatchNormGradArgs, batchNormGrad))
 // clang-format on
 
 } // namespace recast::cuda

@@ -20,12 +20,17 @@ std::string_view libraryOf(const Program &program) {
   return isProduct ? "cublaslt" : "cuda";
 }
 
-bool compile(const StepSpec &spec, Program &program, std::string &refusal) {
+const Row *findRow(const StepSpec &spec) {
   auto row = std::ranges::find_if(rows(), [&](const Row &row) {
     return row.op == spec.op && row.domain == spec.domain && row.sinceFirst <= spec.version &&
            spec.version <= row.sinceLast;
   });
-  if (row == rows().end()) {
+  return row == rows().end() ? nullptr : &*row;
+}
+
+bool compile(const StepSpec &spec, Program &program, std::string &refusal) {
+  const Row *row = findRow(spec);
+  if (!row) {
     refusal = "no kernel for " + (spec.domain.empty() ? "" : spec.domain + ".") + spec.op + " version " +
               std::to_string(spec.version);
     return false;

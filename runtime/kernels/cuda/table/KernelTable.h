@@ -133,6 +133,8 @@ std::span<const Row> orderRows();
 
 /// All rows.
 std::span<const Row> rows();
+/// The row of an operator; null where there is none.
+const Row *findRow(const StepSpec &spec);
 
 /// What Step::library calls the program: "cublaslt" where it has a product, else "cuda".
 std::string_view libraryOf(const Program &program);
