@@ -280,6 +280,9 @@ class Combination:
         return names | {"loss": facts["recast.loss"]}
 
     def check_threads(self, step, want):
+        """Convolutions are left out: the library that runs them sums in an order that depends on the threads."""
+        if "Conv" in combination_models.operators(kit.load_model(self.subject.path)):
+            return
         self.equal("two threads", self.train(step, "two", "--threads=2"), want)
 
     def check_reference(self, step, want):
@@ -317,7 +320,7 @@ class Combination:
         self.equal("without recomputing", self.train(plain, "plain", "--threads=1"), want)
 
     def check_device(self, step, want):
-        if self.flags.precision != "f32" or self.flags.optimizer != "sgd" or "dropout" in self.subject.traits:
+        if self.flags.precision != "f32" or self.flags.optimizer != "sgd" or self.flags.has("--dtype") or {"f64", "dropout"} & self.subject.traits:
             return
         done = self.test.tool("recast-run", step, f"--data={self.data}", "--data-layout=batches", "--steps=1",
                               "--device=check", f"--outputs={self.test.temp / 'device.outputs'}", ok=False, timeout=300)
