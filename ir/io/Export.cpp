@@ -130,7 +130,7 @@ FailureOr<std::string> Exporter::overloadFor(Operation *op) {
   auto [slot, isNew] = known.try_emplace(b.getArrayAttr(key));
   if (!isNew)
     return slot->second;
-  slot->second = std::to_string(known.size());
+  slot->second = "v" + std::to_string(known.size()); // an identifier, as the text form asks for
   std::string overload = slot->second;
 
   SmallVector<std::string> inputs, outputs;

@@ -1,4 +1,5 @@
 #include "ir/io/Import.h"
+#include "ir/io/CheckNames.h"
 #include "ir/onnx/AttrProto.h"
 #include "ir/onnx/CheckOperands.h"
 #include "ir/onnx/Node.h"
@@ -158,6 +159,10 @@ OwningOpRef<ModuleOp> Importer::run() {
   OwningOpRef<ModuleOp> module = ModuleOp::create(b.getUnknownLoc());
   if (!model.has_graph()) {
     error() << "holds no graph: it is no ONNX model";
+    return nullptr;
+  }
+  if (std::string name = nameThatIsNoText(model); !name.empty()) {
+    error() << name << " is no UTF-8: export the model with other names";
     return nullptr;
   }
   if (failed(checkOpsets()) || failed(checkCalls()))

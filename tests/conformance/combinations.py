@@ -1,7 +1,7 @@
 """Random models with random flags: whatever is not refused for a stated limit keeps every promise of the tools.
 
 The subject is a seed, or a range of them as 0-99. Of each combination: the same flags give the same bytes; the step
-passes onnx.checker and `recast-inspect --verify`; three steps are finite, or skipped as the loss scale says, in the
+passes onnx.checker and `recast-inspect --verify`, and trains what --trainable lists; three steps are finite, or skipped as the loss scale says, in the
 planned arena; and of the other promises those that apply, a few at random. Equal means equal bits, for what only another
 plan, number of threads, tool, or way to resume differs. Other tolerances stand at each check.
 """
@@ -244,6 +244,11 @@ class Combination:
         again = self.opt(self.flags.all(), "again.onnx")
         if step.read_bytes() != again.read_bytes():
             raise Broken("the same flags give other bytes")
+        chosen = [f for f in self.flags.all() if f.startswith(("--train", "--freeze", "--loss="))]
+        listed = json.loads(self.must("recast-inspect", self.subject.path, "--trainable", "--json=-", *chosen).stdout)
+        trained = json.loads(kit.metadata(kit.load_model(step))["recast.parameters"])
+        if trained != [entry["name"] for entry in listed["trainable"]]:
+            raise Broken(f"{trained} are trained, and listed {listed['trainable']}")
         try:
             onnx.checker.check_model(str(step), full_check=True)
         except Exception as error:  # the checker has no common base class for its errors

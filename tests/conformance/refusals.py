@@ -105,6 +105,15 @@ def refused(test, what, tool, arguments, words, code=1, outputs=(), prepare=None
     return test.check(kept and not left, f"{what}: outputs are as they were {left}")
 
 
+def check_names(test):
+    """Bytes that are no text where a tensor is named: reports, states and logs could not hold it."""
+    file, out = test.temp / "input.onnx", test.temp / "out.onnx"
+    built = model([node("MatMul", ["x", "w"], ["hidden"], "product"),
+                   node("ReduceMean", ["hidden"], ["loss"], "mean", keepdims=0)])
+    file.write_bytes(built.SerializeToString().replace(b"hidden", b"h\xff\xfe\x80\xc0\xc1"))
+    refused(test, "a name that is no UTF-8", "recast-opt", [file, "-o", out], ["input.onnx", "tensor", "UTF"], outputs=[out])
+
+
 def check_models(test):
     out = test.temp / "out.onnx"
     for what, (built, words) in wrong_models().items():
@@ -174,6 +183,7 @@ def check_outputs(test, source, step, data):
 def main():
     test = kit.Test(__doc__)
     check_models(test)
+    check_names(test)
     source, step = test.corpus / "torch/mlp/model.onnx", test.temp / "mlp.onnx"
     test.tool("recast-opt", source, "-o", step)
     data = check_batches(test, step)
