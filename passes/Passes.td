@@ -266,6 +266,7 @@ def Autocast : Recast_Pass<"autocast"> {
   let options = [
     Option<"type", "type", "std::string", "\"bf16\"", "bf16 or f16">,
     Option<"policy", "policy", "std::string", "", "cuda or cpu (PyTorch's lists), or a YAML file of rules before them">,
+    ListOption<"train", "train", "std::string", "Globs of tensors that are trained, numbers too">,
   ];
   let statistics = [
     Statistic<"numCasts", "casts", "Casts inserted">,

@@ -182,6 +182,7 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     AutocastOptions autocast;
     autocast.type = fp8.empty() ? o.precision : "bf16";
     autocast.policy = o.policy;
+    autocast.train.assign(o.train.begin(), o.train.end());
     passes.addPass(createAutocast(autocast));
   }
   if (!fp8.empty()) {

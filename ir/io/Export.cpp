@@ -130,7 +130,7 @@ FailureOr<std::string> Exporter::overloadFor(Operation *op) {
   auto [slot, isNew] = known.try_emplace(b.getArrayAttr(key));
   if (!isNew)
     return slot->second;
-  slot->second = std::to_string(known.size());
+  slot->second = "v" + std::to_string(known.size()); // an identifier, as the text form asks for
   std::string overload = slot->second;
 
   SmallVector<std::string> inputs, outputs;
@@ -174,8 +174,19 @@ FailureOr<std::string> Exporter::overloadFor(Operation *op) {
       argument = builder.constant(
           TensorAttr::get(context, withoutSymbols(constant.getType()), constant.getPayload(), b.getDictionaryAttr({})));
   SmallVector<Value> values;
-  if (failed(train::buildBody(node, builder, arguments, values)) || builder.failed())
-    return failure();
+  std::string fault; // names a node of the body, which nobody knows
+  {
+    ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
+      if (fault.empty())
+        fault = diagnostic.str();
+    });
+    if (succeeded(train::buildBody(node, builder, arguments, values)) && !builder.failed())
+      fault.clear();
+    else if (fault.empty())
+      fault = "its operands do not fit";
+  }
+  if (!fault.empty())
+    return op->emitError() << "node " << node.describe() << ": " << fault;
   // Outputs need names of their own: an argument or a value twice goes through Identity.
   llvm::SmallPtrSet<Value, 8> used;
   for (Value &value : values)

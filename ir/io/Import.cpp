@@ -1,5 +1,7 @@
 #include "ir/io/Import.h"
+#include "ir/io/CheckNames.h"
 #include "ir/onnx/AttrProto.h"
+#include "ir/onnx/CheckOperands.h"
 #include "ir/onnx/Node.h"
 #include "ir/onnx/TypeInference.h"
 #include "ir/train/Dialect.h"
@@ -46,13 +48,14 @@ private:
   /// Where training_info is kept as it is, so are the functions that it calls.
   bool readsTrainOps() const { return model.training_info_size() == 0; }
   LogicalResult checkOpsets();
-  LogicalResult checkRecursion();
+  LogicalResult checkCalls();
   LogicalResult importFunction(const onnx::FunctionProto &function);
   LogicalResult importGraph(const onnx::GraphProto &graph, Region &region, const Scope *outer, bool isMain);
   LogicalResult importInitializers(const onnx::GraphProto &graph, Scope &scope, llvm::StringMap<TensorAttr> &defaults);
   LogicalResult importNodes(const Nodes &nodes, const Types &declared, Scope &scope);
   Operation *importNode(const onnx::NodeProto &node, ArrayRef<Value> operands, const Types &declared, Scope &scope);
   FailureOr<OperationName> operationFor(const onnx::NodeProto &node, OperationState &state);
+  LogicalResult checkSchema(const onnx::NodeProto &node, Operation *op);
   LogicalResult reportUndefined(const onnx::NodeProto &node, StringRef name, const Nodes &nodes);
   LogicalResult define(Scope &scope, StringRef name, Value value, const onnx::NodeProto *node);
   ArrayAttr originalProtos(const ValueInfos &infos);
@@ -99,12 +102,18 @@ LogicalResult Importer::checkOpsets() {
   return success();
 }
 
-// A function may call others, but no chain of calls may come back to it.
-LogicalResult Importer::checkRecursion() {
+// A function may call others, but no chain of calls may come back to it, be deeper than ONNX's checker allows, or make
+// more nodes than a model may have.
+LogicalResult Importer::checkCalls() {
+  constexpr int kDeepest = 100;
+  constexpr uint64_t kMostNodes = 10'000'000;
   llvm::StringMap<const onnx::FunctionProto *> byKey;
   for (const auto &function : model.functions())
     byKey[functionKey(function.domain(), function.name(), function.overload())] = &function;
-  llvm::StringMap<int> state; // 1: on the current chain, 2: done
+  llvm::StringMap<int> state;      // 1: on the current chain, 2: done
+  llvm::StringMap<uint64_t> sizes; // nodes of a call, inner ones included
+  int depth = 0;
+  std::function<LogicalResult(const Nodes &, uint64_t &)> walk;
   std::function<LogicalResult(StringRef)> visit = [&](StringRef key) -> LogicalResult {
     if (state[key] == 2)
       return success();
@@ -113,26 +122,37 @@ LogicalResult Importer::checkRecursion() {
       return error() << "the local function '" << function.name() << "' of the domain '" << function.domain()
                      << "' is recursive: it calls itself";
     state[key] = 1;
-    std::function<LogicalResult(const Nodes &)> walk = [&](const Nodes &nodes) -> LogicalResult {
-      for (const auto &node : nodes) {
-        std::string callee = functionKey(node.domain(), node.op_type(), node.overload());
-        if (byKey.contains(callee) && failed(visit(callee)))
-          return failure();
-        for (const auto &attribute : node.attribute())
-          if (attribute.has_g() && failed(walk(attribute.g().node())))
-            return failure();
-      }
-      return success();
-    };
-    if (failed(walk(function.node())))
+    if (++depth > kDeepest)
+      return error() << "the local function '" << function.name() << "' of the domain '" << function.domain()
+                     << "' is called through more than " << kDeepest << " others";
+    uint64_t size = 0;
+    if (failed(walk(function.node(), size)))
       return failure();
+    --depth;
     state[key] = 2;
+    sizes[key] = size;
     return success();
   };
+  walk = [&](const Nodes &nodes, uint64_t &size) -> LogicalResult {
+    for (const auto &node : nodes) {
+      std::string callee = functionKey(node.domain(), node.op_type(), node.overload());
+      bool isCall = byKey.contains(callee);
+      if (isCall && failed(visit(callee)))
+        return failure();
+      size += isCall ? sizes[callee] : 1;
+      for (const auto &attribute : node.attribute())
+        if (attribute.has_g() && failed(walk(attribute.g().node(), size)))
+          return failure();
+      if (size > kMostNodes)
+        return error(node) << "calls of local functions make more than " << kMostNodes << " nodes of the model";
+    }
+    return success();
+  };
+  uint64_t size = 0;
   for (const auto &entry : byKey)
     if (failed(visit(entry.getKey())))
       return failure();
-  return success();
+  return walk(model.graph().node(), size);
 }
 
 OwningOpRef<ModuleOp> Importer::run() {
@@ -141,7 +161,11 @@ OwningOpRef<ModuleOp> Importer::run() {
     error() << "holds no graph: it is no ONNX model";
     return nullptr;
   }
-  if (failed(checkOpsets()) || failed(checkRecursion()))
+  if (std::string name = nameThatIsNoText(model); !name.empty()) {
+    error() << name << " is no UTF-8: export the model with other names";
+    return nullptr;
+  }
+  if (failed(checkOpsets()) || failed(checkCalls()))
     return nullptr;
 
   SmallVector<Attribute> opsets, metadata;
@@ -468,6 +492,22 @@ FailureOr<OperationName> Importer::operationFor(const onnx::NodeProto &node, Ope
   return OperationName(NodeGenericOp::getOperationName(), &context);
 }
 
+// Numbers of inputs and outputs, attributes and their types, and inputs that must be of one type.
+LogicalResult Importer::checkSchema(const onnx::NodeProto &node, Operation *op) {
+  const onnx::OpSchema *schema =
+      functions.contains(functionKey(normalDomain(node.domain()), node.op_type(), node.overload())) ? nullptr
+                                                                                                    : Node(op).schema();
+  if (!schema)
+    return success();
+  try {
+    schema->Verify(node);
+  } catch (const std::exception &fault) {
+    return error(node) << fault.what();
+  }
+  std::string problem = isFunctionBody ? "" : problemWithTypes(Node(op));
+  return problem.empty() ? success() : LogicalResult(error(node) << problem);
+}
+
 Operation *Importer::importNode(const onnx::NodeProto &node, ArrayRef<Value> operands, const Types &declared,
                                 Scope &scope) {
   OperationState state(UnknownLoc::get(&context), NodeGenericOp::getOperationName());
@@ -538,6 +578,8 @@ Operation *Importer::importNode(const onnx::NodeProto &node, ArrayRef<Value> ope
     state.addAttribute("onnx.rest", rest);
 
   Operation *op = b.create(state);
+  if (!options.allowUnknown && failed(checkSchema(node, op)))
+    return nullptr;
   for (auto [graph, region] : llvm::zip(bodies, op->getRegions()))
     if (failed(importGraph(*graph, region, &scope, /*isMain=*/false)))
       return nullptr;

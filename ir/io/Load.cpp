@@ -34,6 +34,18 @@ Format formatOf(StringRef path, ArrayRef<char> bytes) {
   return Format::Binary;
 }
 
+// `fault` gets the first of the parser's errors with its place; others follow from it.
+OwningOpRef<ModuleOp> parseText(MLIRContext &context, StringRef text, StringRef shown, std::string &fault) {
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    if (!fault.empty() || diagnostic.getSeverity() != DiagnosticSeverity::Error)
+      return;
+    if (auto place = dyn_cast<FileLineColLoc>(diagnostic.getLocation()))
+      fault = ("line " + Twine(place.getLine()) + ", column " + Twine(place.getColumn()) + ": ").str();
+    fault += diagnostic.str();
+  });
+  return parseSourceString<ModuleOp>(text, ParserConfig(&context), shown);
+}
+
 } // namespace
 
 OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, const LoadOptions &options,
@@ -58,7 +70,10 @@ OwningOpRef<ModuleOp> loadModel(MLIRContext &context, const std::string &path, c
   StringRef text(bytes.data(), bytes.size());
   Format format = formatOf(path, bytes);
   if (format == Format::Mlir) {
-    auto module = parseSourceString<ModuleOp>(text, ParserConfig(&context), shown);
+    std::string fault;
+    OwningOpRef<ModuleOp> module = parseText(context, text, shown, fault);
+    if (!fault.empty())
+      return report(fault);
     return module && onnx_ir::mainGraph(*module) ? std::move(module) : report("holds no onnx.graph");
   }
   onnx::ModelProto model;

@@ -64,6 +64,12 @@ Expected<std::unique_ptr<OutputFile>> OutputFile::create(const std::string &path
     file->descriptor = STDOUT_FILENO;
     return file;
   }
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    file->descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC); // a device or a pipe: a rename would replace it
+    return file->descriptor < 0 ? failure(path, "cannot be written")
+                                : Expected<std::unique_ptr<OutputFile>>(std::move(file));
+  }
   file->temporary = path + ".XXXXXX";
   file->descriptor = ::mkstemp(file->temporary.data());
   if (file->descriptor < 0) {
@@ -136,7 +142,8 @@ Error OutputFile::write(ArrayRef<char> bytes, const MappedFile *source) {
 Error OutputFile::skip(uint64_t bytes) {
   if (Error error = flush())
     return error;
-  if (descriptor == STDOUT_FILENO) {
+  if (temporary.empty()) {
+    written += bytes;
     std::string zeros(bytes, '\0');
     return writeAll(descriptor, path, zeros.data(), zeros.size());
   }
@@ -152,7 +159,8 @@ Error OutputFile::commit() {
     return error;
   if (path == "-")
     return Error::success();
-  if (::close(std::exchange(descriptor, -1)) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0)
+  bool isWhole = ::close(std::exchange(descriptor, -1)) == 0;
+  if (!isWhole || (!temporary.empty() && ::rename(temporary.c_str(), path.c_str()) != 0))
     return failure(path, "cannot be written");
   temporary.clear();
   return Error::success();

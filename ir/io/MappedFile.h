@@ -30,7 +30,8 @@ private:
 };
 
 /// A file that appears under its name when `commit` succeeds and not before: a temporary file beside it, then a rename.
-/// Without commit nothing is left. The name "-" is standard output.
+/// Without commit nothing is left. The name "-" is standard output; what exists and is no file (/dev/null, a pipe) is
+/// written to as it is.
 class OutputFile {
 public:
   static llvm::Expected<std::unique_ptr<OutputFile>> create(const std::string &path);

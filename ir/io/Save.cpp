@@ -119,9 +119,18 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   if (StringRef(path).ends_with(".mlir"))
     return saveText(module, path);
   bool isText = StringRef(path).ends_with(".onnxtxt");
-  auto exported = exportModel(module, /*keepExternal=*/path != "-" && sourcePath != "-" && !isText);
+  std::string fault;
+  auto exported = [&] {
+    mlir::ScopedDiagnosticHandler handler(module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+      bool isFirst = fault.empty() && diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error;
+      if (isFirst)
+        fault = diagnostic.str();
+      return mlir::success(isFirst || diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error);
+    });
+    return exportModel(module, /*keepExternal=*/path != "-" && sourcePath != "-" && !isText);
+  }();
   if (mlir::failed(exported))
-    return createStringError(path + ": not written, the model cannot be expressed in ONNX");
+    return createStringError(path + ": not written, the model cannot be expressed in ONNX: " + fault);
   if (isText) {
     for (auto [bytes, holder] : zip(exported->tensors, exported->holders))
       holder->set_raw_data(bytes.data(), bytes.size());

@@ -1,5 +1,6 @@
 #include "ir/onnx/TypeInference.h"
 #include "ir/onnx/AttrProto.h"
+#include "ir/onnx/CheckOperands.h"
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/onnx/KnownInts.h"
 #include "ir/onnx/TensorData.h"
@@ -320,6 +321,8 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
     return success();
   }
 
+  if (std::string problem = problemWithOperands(node); !problem.empty())
+    return op->emitError() << "node " << node.describe() << ": " << problem;
   NodeFacts facts(op);
   Inference context(facts, impl->shapes);
   try {
@@ -331,6 +334,10 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
     return op->emitError() << "node " << node.describe() << ": " << error.what();
   }
   for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs)) {
+    for (const auto &dim : proto.tensor_type().shape().dim())
+      if (dim.dim_value() < 0)
+        return op->emitError() << "node " << node.describe() << ": its operands make the size " << dim.dim_value()
+                               << " of '" << nameOf(result) << "'";
     Type inferred = typeFromOnnx(op->getContext(), proto);
     if (memory)
       memory->push_back(inferred);

@@ -188,6 +188,10 @@ Choice judge(Value value, bool influences) {
 
 } // namespace
 
+bool looksLikeParameter(Value initializer) {
+  return isFloatTensor(initializer) && judge(initializer, /*influences=*/true).trainable;
+}
+
 FailureOr<std::vector<Choice>> chooseTrainable(GraphOp graph, Value loss, const TrainableOptions &options) {
   llvm::DenseSet<Value> influencing = influencingValues(graph, loss);
   std::vector<bool> used(options.train.size() + options.freeze.size());

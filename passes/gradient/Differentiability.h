@@ -45,6 +45,9 @@ mlir::FailureOr<std::vector<Choice>> chooseTrainable(onnx_ir::GraphOp graph, mli
 /// trace of it. Nothing where there is no such row, or more than one.
 std::optional<int64_t> paddingRow(mlir::Value table);
 
+/// True for an initializer that is trained by default where the loss depends on it.
+bool looksLikeParameter(mlir::Value initializer);
+
 /// Shell pattern with * and ?; other characters are literal.
 bool matchesGlob(llvm::StringRef pattern, llvm::StringRef text);
 

@@ -1,6 +1,7 @@
 #include "passes/precision/Assignment.h"
 #include "ir/onnx/IntendedValue.h"
 #include "ir/train/Dialect.h"
+#include "passes/gradient/Differentiability.h"
 #include "passes/precision/Constants.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
@@ -44,8 +45,17 @@ std::string text(double number) {
 
 StringRef labelOf(Type type) { return type.isF32() ? "f32" : type.isF16() ? "f16" : "bf16"; }
 
-Assignment::Assignment(Operation *holder, Policy &policy, Type low)
-    : holder(holder), policy(policy), low(low), f32(Float32Type::get(holder->getContext())) {}
+Assignment::Assignment(Operation *holder, Policy &policy, Type low, ArrayRef<std::string> train)
+    : holder(holder), policy(policy), low(low), f32(Float32Type::get(holder->getContext())), train(train) {}
+
+bool Assignment::mayTrain(Value value) const {
+  while (isa_and_nonnull<CastOp, CastLikeOp>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  auto initializer = value.getDefiningOp<InitializerOp>();
+  return initializer && (gradient::looksLikeParameter(value) || llvm::any_of(train, [&](const std::string &glob) {
+                           return gradient::matchesGlob(glob, nameOf(value));
+                         }));
+}
 
 void Assignment::run() {
   visitBlock(holder->getRegion(0).front(), 1);
@@ -427,7 +437,7 @@ std::string Assignment::blockedBy(Node node, const Choice &choice, const Groups 
           unfit = UnfitNumber{*scalarOf(operand), loss};
       if (!unfit)
         continue;
-      if (unfit->loss == Loss::Overflows && saturates) {
+      if (unfit->loss == Loss::Overflows && saturates && !mayTrain(operand)) {
         saturatedConstants.insert(operand);
         saturations.push_back(
             {node.operation(), operand,

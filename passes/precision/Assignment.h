@@ -28,7 +28,8 @@ struct Choice {
 class Assignment {
 public:
   /// `holder` is a graph or a function with typed arguments.
-  Assignment(mlir::Operation *holder, Policy &policy, mlir::Type low);
+  /// `train`: globs of what is trained beside what looks like a parameter.
+  Assignment(mlir::Operation *holder, Policy &policy, mlir::Type low, llvm::ArrayRef<std::string> train = {});
   void run();
 
   /// Null for operations that stand for no node.
@@ -39,6 +40,8 @@ public:
   mlir::Type wanted(mlir::Operation *op, unsigned operand) const;
   /// The element type that a value has when all is done; null where no f32 or low value is known.
   mlir::Type typeOf(mlir::Value value) const;
+  /// True for initializers that training may change, also where casts stand between: no number takes their place.
+  bool mayTrain(mlir::Value value) const;
   /// True for constants that a rule saturates in the low type.
   bool saturates(mlir::Value constant) const { return saturatedConstants.contains(constant); }
 
@@ -82,6 +85,7 @@ private:
   mlir::Operation *holder;
   Policy &policy;
   mlir::Type low, f32;
+  llvm::ArrayRef<std::string> train;
   bool sawCast = false;
   int64_t repeatsNow = 1; ///< How often the block that is visited runs, roughly.
 

@@ -45,7 +45,7 @@ struct AutocastPass : impl::AutocastBase<AutocastPass> {
 private:
   LogicalResult rewrite(Operation *holder, precision::Policy &policy) {
     for (int round = 0; round < kMostRounds; ++round) {
-      precision::Assignment assignment(holder, policy, low);
+      precision::Assignment assignment(holder, policy, low, train);
       assignment.run();
       precision::CastPlacement placement(holder, assignment, low);
       if (failed(placement.run()))

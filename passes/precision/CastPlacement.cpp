@@ -225,9 +225,10 @@ Value CastPlacement::as(OpOperand &operand, Type type) {
       return root;
     if (assignment.saturates(value) && type == low)
       return b.constant(saturated(constantOf(value), low));
-    // Initializers stay, and are cast: they may be parameters. Numbers are made anew.
+    // What may be a parameter stays, and is cast. Other numbers are made anew.
     if (auto number = scalarOf(value); number && cast<TensorType>(value.getType()).hasStaticShape() &&
-                                       cast<TensorType>(value.getType()).getNumElements() == 1) {
+                                       cast<TensorType>(value.getType()).getNumElements() == 1 &&
+                                       !assignment.mayTrain(value)) {
       SmallVector<char> bytes;
       encode(type, {*number}, bytes);
       return b.constant(makeTensor(RankedTensorType::get(cast<TensorType>(value.getType()).getShape(), type), bytes));

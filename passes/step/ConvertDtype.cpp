@@ -5,6 +5,7 @@
 #include "ir/onnx/TypeInference.h"
 #include "mlir/IR/Builders.h"
 #include "passes/Passes.h"
+#include "passes/gradient/Differentiability.h"
 
 namespace recast {
 #define GEN_PASS_DEF_CONVERTDTYPE
@@ -85,10 +86,10 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     });
   }
 
-  // A single number is a constant of the formula; anything larger may be a parameter, unless it is a known table.
+  // A single number is a constant of the formula unless it may be a parameter, as anything larger that is no known table.
   static Widen widening(Value value, TensorAttr tensor) {
     if (tensor.getType().getNumElements() == 1)
-      return isCompared(value) ? Widen::Exactly : Widen::Constant;
+      return isCompared(value) || gradient::looksLikeParameter(value) ? Widen::Exactly : Widen::Constant;
     return Widen::Table;
   }
 

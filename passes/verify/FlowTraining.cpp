@@ -143,6 +143,10 @@ bool addTrain(FlowBuilder &b, Node node) {
   } else if (op == "all_reduce") {
     for (auto [operand, result] : llvm::zip(node->getOperands(), node->getResults()))
       b.bind(result, Kind::Move, {b.of(operand)}, {}, FlowNode::Elementwise);
+  } else if (op == "quantize_fp8_tiles") { // A scale is the largest magnitude of its tile, up to a rounding.
+    ValueId x = b.operand(node, 0);
+    ValueId scale = b.bind(node.output(1), Kind::Statistic, {x});
+    b.bind(node.output(0), Kind::Quotient, {x, scale}, {}, FlowNode::Elementwise);
   } else if (op == "barrier") {
     for (auto [operand, result] : llvm::zip(node->getOperands(), node->getResults()))
       b.bind(result, Kind::Move, {b.of(operand)}, {}, FlowNode::Elementwise | FlowNode::Barrier);

@@ -47,6 +47,13 @@ MappedFile::~MappedFile() {
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string &path) {
   std::filesystem::path target(path);
+  std::error_code ignored;
+  if (std::filesystem::is_other(target, ignored)) { // a device or a pipe: a rename would replace it
+    int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0)
+      return systemError("write", path);
+    return std::unique_ptr<AtomicFile>(new AtomicFile(path, "", descriptor));
+  }
   std::string temporary = folderOf(path) + "/." + target.filename().string() + ".XXXXXX";
   int descriptor = mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0)
@@ -80,10 +87,10 @@ Status AtomicFile::write(const void *bytes, size_t count) {
 }
 
 Status AtomicFile::commit() {
-  bool flushed = fsync(descriptor) == 0;
+  bool flushed = temporary.empty() || fsync(descriptor) == 0; // What is no file cannot be flushed.
   bool closed = ::close(descriptor) == 0;
   descriptor = -1;
-  if (!flushed || !closed || rename(temporary.c_str(), path.c_str()) != 0)
+  if (!flushed || !closed || (!temporary.empty() && rename(temporary.c_str(), path.c_str()) != 0))
     return systemError("write", path);
   temporary.clear();
   // The rename itself is on the disk once the folder is; a file system that cannot flush folders is no error.

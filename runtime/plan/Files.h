@@ -23,7 +23,7 @@ private:
 };
 
 /// A file that appears under its name when commit() succeeds: until then it is a hidden temporary beside it, which the
-/// destructor removes.
+/// destructor removes. What exists and is no file (/dev/null, a pipe) is written to as it is.
 class AtomicFile {
 public:
   static Result<std::unique_ptr<AtomicFile>> create(const std::string &path);

@@ -72,7 +72,7 @@ def from_models(path, rng):
         sizes |= {d.dim_param: size for d in tensor.shape.dim if d.dim_param}
         batches[value.name] = (rng.standard_normal(shape).astype(np.float32)
                                if tensor.elem_type == TensorProto.FLOAT else rng.integers(0, 10, shape))
-    return Subject(path, batches, [i.name for i in model.graph.initializer if len(i.dims) > 1], "loss", sizes,
+    return Subject(path, batches, [i.name for i in model.graph.initializer if i.name.endswith("weight")], "loss", sizes,
                    next(iter(sizes)), traits_of(model), path.stem)
 
 
@@ -123,7 +123,7 @@ class Small:
             bias = [self.parameter((out,))] if self.often(0.6) else []
             return self.node("Gemm", [x, self.parameter((out, width) if flag else (width, out)), *bias], transB=flag), out
         if kind == 2:
-            return self.node(str(self.rng.choice(["Relu", "Tanh", "Sigmoid", "Softplus"])), [x]), width
+            return self.node(str(self.rng.choice(["Relu", "Tanh", "Sigmoid"] + ["Softplus"] * (self.kind != "bf16"))), [x]), width
         if kind == 3 and self.opset >= 17 and width > 1:
             return self.node("LayerNormalization", [x, self.parameter((width,), 0.1, 1.0), self.parameter((width,))],
                              axis=-1, epsilon=1e-5), width
@@ -247,7 +247,8 @@ class Small:
         traits |= {"external"} if external else set()
         if self.kind == "f64":
             traits.add("f64")
-        return Subject(path, self.batches, self.parameters, name, sizes, self.batch, traits,
+        named = [p for p in self.parameters if self.values[p].shape] or self.parameters
+        return Subject(path, self.batches, named, name, sizes, self.batch, traits,
                        f"small: opset {self.opset}, {self.kind}, {self.rows} rows{' symbolic' * bool(self.batch)}, "
                        f"{len(self.parameters)} parameters, {', '.join(self.notes)}"
                        f"{', external data' * external}",

@@ -1,4 +1,4 @@
-"""The step model of every preset is valid ONNX, and has the same loss on onnxruntime, where that has the kernels.
+"""The step model of every preset is valid ONNX, trains what PyTorch trained, and has the same loss on onnxruntime.
 
 Two steps, each from the state that the bundled runtime had before it. Tolerance on the loss: one unit roundoff of the
 type that holds the operands of products, as a part of the loss (2^-11 in f16 and tf32, 2^-8 in bf16, 2^-4 in E4M3;
@@ -9,6 +9,7 @@ kernel for to the next, onnxruntime keeps f32, and does not see the overflow of 
 onnxruntime's CPU has no kernels of bf16 for most operators. The line of a preset that it cannot run names the operator
 that it lacks; any other refusal is a failure.
 """
+import json
 import re
 
 import kit
@@ -44,6 +45,8 @@ def main():
         if not valid(test, name, step):
             continue
         model = kit.load_model(step)
+        trained = set(json.loads(kit.metadata(model)["recast.parameters"]))
+        test.check(trained == trainer.subject.trainable, f"{name}: trains the {len(trained)} parameters of the reference")
         ours = trainer.run_once(step, list(range(STEPS)))
         try:
             theirs = run_onnxruntime(step, state_pairs(model), feeds(model, trainer.subject.batches), ours)

@@ -145,6 +145,7 @@ Flag<std::string> optimizerModel("optimizer-model",
                                  "", cl::value_desc("FILE"));
 
 constexpr llvm::StringLiteral kTool = "recast-opt";
+constexpr int64_t kLongestHistory = 1 << 20; // Every tensor that fp8 quantizes has one in the state.
 
 std::vector<std::string> list(const cl::list<std::string> &flags) { return {flags.begin(), flags.end()}; }
 
@@ -265,8 +266,9 @@ std::string readOptions(PipelineOptions &o) {
   if (precision != "f32" && precision != "tf32" && precision != "bf16" && precision != "f16" && !isFp8)
     return "--precision=" + precision +
            ": this version has f32, tf32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block and mxfp8";
-  if (fp8History < 1)
-    return "--fp8-history=" + std::to_string(fp8History) + ": a number of steps from 1 on is needed";
+  if (fp8History < 1 || fp8History > kLongestHistory)
+    return "--fp8-history=" + std::to_string(fp8History) + ": a number of steps from 1 to " +
+           std::to_string(kLongestHistory) + " is needed";
   if (fp8Margin < -127 || fp8Margin > 127) // beyond, 2^margin is no float
     return "--fp8-margin=" + std::to_string(fp8Margin) + ": a number from -127 to 127 is needed";
   if (fp8Amax != "max" && fp8Amax != "most_recent")

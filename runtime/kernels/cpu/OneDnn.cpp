@@ -5,6 +5,7 @@ namespace recast::onednn {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max(); // oneDNN computes blocks of a loop as int.
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -279,6 +280,9 @@ std::unique_ptr<Kernel> create(const StepSpec &spec, std::string &refusal) {
     for (const TensorType &type : *list)
       if (type.present() && type.elems() == 0) {
         refusal = "an empty tensor";
+        return nullptr;
+      } else if (type.present() && std::ranges::any_of(type.dims, [](int64_t size) { return size > kLargestSize; })) {
+        refusal = "a dimension of more than 2^31 - 1";
         return nullptr;
       }
   OneThread guard(isSmall(spec));
