@@ -18,6 +18,9 @@ constexpr int64_t kIrVersionOfOverloads = 10;
 // The element type FLOAT8E8M0, and the opset with it.
 constexpr int64_t kIrVersionOfE8M0 = 12, kOpsetOfE8M0 = 24;
 
+// Of the arena that a model is built in.
+constexpr size_t kLargestBlockBytes = size_t(1) << 20;
+
 // [domain, version], and a third element where the domain's field stays out.
 void exportOpset(ArrayAttr entry, onnx::OperatorSetIdProto &import) {
   if (entry.size() == 2)
@@ -360,7 +363,11 @@ LogicalResult Exporter::exportFunction(FunctionOp function, onnx::FunctionProto 
 }
 
 FailureOr<ExportedModel> Exporter::run() {
-  onnx::ModelProto &model = result.proto;
+  google::protobuf::ArenaOptions blocks;
+  blocks.max_block_size = kLargestBlockBytes;
+  result.arena = std::make_unique<google::protobuf::Arena>(blocks);
+  result.proto = google::protobuf::Arena::CreateMessage<onnx::ModelProto>(result.arena.get());
+  onnx::ModelProto &model = *result.proto;
   if (auto rest = module->getAttrOfType<DictionaryAttr>("onnx.rest"))
     applyRest(rest, model);
   bool hasRecastDomain = false;

@@ -2,13 +2,16 @@
 #pragma once
 #include "ir/onnx/Dialect.h"
 #include "onnx/onnx_pb.h"
+#include <google/protobuf/arena.h>
+#include <memory>
 #include <vector>
 
 namespace recast::io {
 
 /// A model whose large tensors are tokens: (index into `tensors`, 0). The bytes live as long as the module.
 struct ExportedModel {
-  onnx::ModelProto proto;
+  std::unique_ptr<google::protobuf::Arena> arena; ///< Holds the proto: taking a large one apart takes long.
+  onnx::ModelProto *proto = nullptr;
   std::vector<llvm::ArrayRef<char>> tensors;
   /// Where the bytes of each token came from: the message that holds it (for moving data into a file of its own).
   std::vector<onnx::TensorProto *> holders;

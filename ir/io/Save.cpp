@@ -134,14 +134,14 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
   if (isText) {
     for (auto [bytes, holder] : zip(exported->tensors, exported->holders))
       holder->set_raw_data(bytes.data(), bytes.size());
-    if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+    if (Error error = asTrainingInfo ? splitTraining(*exported->proto) : Error::success())
       return error;
     std::ostringstream stream;
-    stream << exported->proto;
+    stream << *exported->proto;
     return writeWhole(stream.str() + "\n", path);
   }
-  if ((exported->hasExternal || exported->proto.training_info_size()) && !sameFolder(path, sourcePath))
-    if (Error error = copyExternalFiles(exported->proto, sourcePath, path))
+  if ((exported->hasExternal || exported->proto->training_info_size()) && !sameFolder(path, sourcePath))
+    if (Error error = copyExternalFiles(*exported->proto, sourcePath, path))
       return error;
   uint64_t total = 0;
   for (ArrayRef<char> bytes : exported->tensors)
@@ -153,10 +153,10 @@ Error saveModel(mlir::ModuleOp module, const std::string &path, const std::strin
       return error;
     exported->tensors.clear();
   }
-  if (Error error = asTrainingInfo ? splitTraining(exported->proto) : Error::success())
+  if (Error error = asTrainingInfo ? splitTraining(*exported->proto) : Error::success())
     return error;
   std::string skeleton;
-  if (!exported->proto.SerializeToString(&skeleton))
+  if (!exported->proto->SerializeToString(&skeleton))
     return createStringError(path + ": not written, the graph without its weights exceeds 2 GiB");
   auto out = OutputFile::create(path);
   if (!out)

@@ -161,12 +161,25 @@ struct Extractor {
   }
 };
 
-// Sizes of messages that hold tokens, in the order in which `write` meets them.
+// Puts tensors where their tokens are. Messages without a token are copied as they are.
 struct Splicer {
+  Splicer(StringRef skeleton, ArrayRef<ArrayRef<char>> tensors, const MappedFile *source)
+      : tensors(tensors), source(source) {
+    StringRef magic(kMagic, sizeof kMagic - 1);
+    for (size_t at = skeleton.find(magic); at != StringRef::npos; at = skeleton.find(magic, at + magic.size()))
+      tokens.push_back(skeleton.data() + at);
+  }
+
   ArrayRef<ArrayRef<char>> tensors;
   const MappedFile *source;
-  std::vector<uint64_t> sizes;
+  std::vector<const char *> tokens; ///< Where they may be: each starts like one.
+  std::vector<uint64_t> sizes;      ///< Of messages that hold tokens, in the order in which `write` meets them.
   size_t nextSize = 0;
+
+  bool holdsToken(const Field &field) const {
+    auto at = llvm::lower_bound(tokens, field.valueStart);
+    return at != tokens.end() && *at < field.valueEnd;
+  }
 
   uint64_t measure(Message message, const char *begin, const char *end) {
     Cursor cursor{begin, end};
@@ -180,7 +193,7 @@ struct Splicer {
       if (message == Message::Tensor && field.number == kRawData) {
         if (auto token = decodeToken(StringRef(field.valueStart, length)))
           actual = tensors[token->first].size();
-      } else if (child != Message::Other) {
+      } else if (child != Message::Other && holdsToken(field)) {
         size_t slot = sizes.size();
         sizes.push_back(0);
         actual = sizes[slot] = measure(child, field.valueStart, field.valueEnd);
@@ -215,7 +228,7 @@ struct Splicer {
           return error;
         if (Error error = out.write(bytes, source))
           return error;
-      } else if (child != Message::Other) {
+      } else if (child != Message::Other && holdsToken(field)) {
         Field current = field;
         if (Error error = startValue(sizes[nextSize++]))
           return error;
@@ -256,7 +269,7 @@ Expected<std::string> extractTensors(ArrayRef<char> model) {
 
 Error writeWithTensors(StringRef skeleton, ArrayRef<ArrayRef<char>> tensors, OutputFile &out,
                        const MappedFile *source) {
-  Splicer splicer{tensors, source, {}};
+  Splicer splicer(skeleton, tensors, source);
   splicer.measure(Message::Model, skeleton.begin(), skeleton.end());
   return splicer.write(Message::Model, skeleton.begin(), skeleton.end(), out);
 }

@@ -18,10 +18,18 @@ NameScope::NameScope(Operation *graph) : context(graph->getContext()) {
   });
 }
 
-std::string NameScope::unique(StringRef hint) {
-  std::string name = hint.str();
-  while (!names.insert(StringAttr::get(context, name)).second)
-    name = hint.str() + "_" + std::to_string(++next[hint]);
+StringAttr NameScope::uniqueAttr(StringRef hint) {
+  StringAttr name;
+  auto last = next.find(hint);
+  if (last == next.end()) {
+    name = StringAttr::get(context, hint);
+    if (names.insert(name).second)
+      return name;
+    last = next.try_emplace(hint, 0).first;
+  }
+  do
+    name = StringAttr::get(context, hint + "_" + Twine(++last->second));
+  while (!names.insert(name).second);
   return name;
 }
 
@@ -33,11 +41,18 @@ static Block *graphBlock(Operation *anchor) {
 
 NodeBuilder::NodeBuilder(Operation *anchor, NameScope &names, TypeInference &types)
     : block(graphBlock(anchor)), builder(anchor->getContext()), names(names), types(types),
-      opsetOfDefaultDomain(opsetVersion(block->getParentOp(), "")) {
+      opsetOfDefaultDomain(opsetVersion(block->getParentOp(), "")),
+      location(NameLoc::get(StringAttr::get(anchor->getContext()))), outputsKey(builder.getStringAttr("onnx.outputs")),
+      nameKey(builder.getStringAttr("onnx.name")) {
   if (block->mightHaveTerminator())
     builder.setInsertionPoint(block->getTerminator());
   else
     builder.setInsertionPointToEnd(block);
+}
+
+void NodeBuilder::setScope(StringRef text) {
+  scope = text.str();
+  location = NameLoc::get(builder.getStringAttr(scope));
 }
 
 Operation *NodeBuilder::node(StringRef op, ValueRange inputs, unsigned numOutputs, Attrs attrs) {
@@ -47,7 +62,7 @@ Operation *NodeBuilder::node(StringRef op, ValueRange inputs, unsigned numOutput
     operands.push_back(input ? input : absent());
   bool isTrain = op.consume_front("train.");
   OperationName name((isTrain ? "train." : "onnx.") + op.str(), ctx);
-  OperationState state(NameLoc::get(builder.getStringAttr(scope)), name);
+  OperationState state(location, name);
   if (!name.isRegistered()) {
     state.name = OperationName("onnx.node", ctx);
     state.addAttribute("onnx.op_type", builder.getStringAttr(op));
@@ -56,12 +71,13 @@ Operation *NodeBuilder::node(StringRef op, ValueRange inputs, unsigned numOutput
   state.addOperands(operands);
   state.addAttributes(attrs);
   state.addTypes(SmallVector<Type>(numOutputs, UnknownType::get(ctx)));
-  SmallVector<std::string> outputs;
+  std::string hint = (scope.empty() ? "" : scope + "/") + op.str();
+  SmallVector<Attribute> outputs;
   for (unsigned i = 0; i < numOutputs; ++i)
-    outputs.push_back(names.unique((scope.empty() ? "" : scope + "/") + op.str()));
-  state.addAttribute("onnx.outputs", stringArray(ctx, SmallVector<StringRef>(outputs.begin(), outputs.end())));
+    outputs.push_back(names.uniqueAttr(hint));
+  state.addAttribute(outputsKey, builder.getArrayAttr(outputs));
   if (!scope.empty())
-    state.addAttribute("onnx.name", builder.getStringAttr(outputs.front()));
+    state.addAttribute(nameKey, outputs.front());
   Operation *created = builder.create(state);
   if (mlir::failed(types.infer(created)))
     sawFailure = true;

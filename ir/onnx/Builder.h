@@ -12,13 +12,14 @@ class NameScope {
 public:
   explicit NameScope(mlir::Operation *graph);
   /// `hint`, or `hint_1`, `hint_2`, ... where it is taken; taken from now on.
-  std::string unique(llvm::StringRef hint);
+  mlir::StringAttr uniqueAttr(llvm::StringRef hint);
+  std::string unique(llvm::StringRef hint) { return uniqueAttr(hint).str(); }
   bool taken(llvm::StringRef name) const { return names.contains(mlir::StringAttr::get(context, name)); }
 
 private:
   mlir::MLIRContext *context;
   llvm::DenseSet<mlir::Attribute> names; ///< Strings as attributes: what the graph holds already, without copies.
-  llvm::StringMap<unsigned> next;
+  llvm::StringMap<unsigned> next;        ///< The last number given to a hint that is taken.
 };
 
 /// Helpers choose the form that the opset has (axes as attribute or as input, ...). Values may be null only where said.
@@ -37,7 +38,7 @@ public:
   void before(mlir::Operation *op) { builder.setInsertionPoint(op); }
   void after(mlir::Operation *op) { builder.setInsertionPointAfter(op); }
   /// New values are called `<scope>/<operator>`; new nodes get the scope as their location.
-  void setScope(llvm::StringRef scope) { this->scope = scope.str(); }
+  void setScope(llvm::StringRef scope);
 
   using Attrs = llvm::ArrayRef<mlir::NamedAttribute>;
   mlir::NamedAttribute attr(llvm::StringRef name, int64_t value) {
@@ -121,6 +122,8 @@ private:
   TypeInference &types;
   int64_t opsetOfDefaultDomain;
   std::string scope;
+  mlir::Location location; ///< Of new nodes.
+  mlir::StringAttr outputsKey, nameKey;
   bool sawFailure = false;
   mlir::Value absentValue;
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;

@@ -76,7 +76,11 @@ public:
   bool hasInput(size_t i) const override {
     return i < facts.op->getNumOperands() && !isAbsent(facts.op->getOperand(i));
   }
+  /// Whether the schema asked for the value of an input.
+  bool dependsOnValues() const { return askedForValue; }
+
   const onnx::TensorProto *getInputData(size_t i) const override {
+    askedForValue = true;
     TensorAttr tensor = i < facts.op->getNumOperands() ? constantOf(facts.op->getOperand(i)) : TensorAttr();
     if (!tensor)
       return propagatedData(i);
@@ -91,6 +95,7 @@ public:
   }
   const onnx::SparseTensorProto *getInputSparseData(size_t) const override { return nullptr; }
   const onnx::TensorShapeProto *getSymbolicInput(size_t i) const override {
+    askedForValue = true;
     if (i >= facts.op->getNumOperands())
       return nullptr;
     auto at = shapes.find(facts.op->getOperand(i).getAsOpaquePointer());
@@ -139,6 +144,7 @@ private:
   NodeFacts &facts;
   ShapeData &shapes;
   mutable std::map<size_t, std::unique_ptr<onnx::TensorProto>> data;
+  mutable bool askedForValue = false;
   std::vector<std::unique_ptr<BodyInferencer>> bodies;
 };
 
@@ -219,16 +225,16 @@ const onnx::OpSchema *schemaForInference(Node node) {
 namespace {
 
 // What inference depends on where no operand's value matters: operator, attributes and operand types, as pointers to
-// uniqued storage. Empty where a value matters (integers may be shapes or axes).
+// uniqued storage. Empty where a value may matter (integers may be shapes or axes, and floats made from them again).
 using InferenceKey = SmallVector<const void *, 12>;
 
-InferenceKey keyOf(Operation *op) {
+InferenceKey keyOf(Operation *op, const ShapeData &shapes) {
   InferenceKey key{op->getName().getAsOpaquePointer(), reinterpret_cast<const void *>(uintptr_t(op->getNumResults()))};
   if (op->getNumRegions())
     return {};
   for (Value operand : op->getOperands()) {
     auto tensor = dyn_cast<RankedTensorType>(operand.getType());
-    if (!tensor || !isa<FloatType>(tensor.getElementType()))
+    if (!tensor || !isa<FloatType>(tensor.getElementType()) || shapes.contains(operand.getAsOpaquePointer()))
       return {};
     key.push_back(tensor.getAsOpaquePointer());
   }
@@ -256,7 +262,16 @@ struct TypeInference::Impl {
   ShapeData shapes;
   /// Results of earlier, equal inferences: layers repeat.
   llvm::DenseMap<InferenceKey, SmallVector<Type, 2>, InferenceKeyInfo> known;
-  llvm::StringMap<const onnx::OpSchema *> schemas;
+  llvm::StringMap<const onnx::OpSchema *> schemas; ///< Of the default domain.
+
+  const onnx::OpSchema *schemaOf(Node node) {
+    if (!node.domain().empty())
+      return schemaForInference(node);
+    auto [cached, isNew] = schemas.try_emplace(node.opType(), nullptr);
+    if (isNew)
+      cached->second = schemaForInference(node);
+    return cached->second;
+  }
 };
 
 TypeInference::TypeInference() : impl(std::make_unique<Impl>()) {}
@@ -299,24 +314,19 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
       result.setType(type);
     return success();
   }
-  std::string key = (node.domain() + "|" + node.opType()).str();
-  auto [cached, isNew] = impl->schemas.try_emplace(key, nullptr);
-  if (isNew)
-    cached->second = schemaForInference(node);
-  const onnx::OpSchema *schema = cached->second;
+  const onnx::OpSchema *schema = impl->schemaOf(node);
   bool hasRule = schema && (schema->has_type_and_shape_inference_function() || schema->HasFunction() ||
                             schema->HasContextDependentFunction());
   if (!hasRule || llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
     return success();
 
-  InferenceKey facets = schema->has_data_propagation_function() ? InferenceKey() : keyOf(op);
-  SmallVector<Type, 2> *memory = facets.empty() ? nullptr : &impl->known[facets];
+  InferenceKey facets = keyOf(op, impl->shapes);
   auto assign = [&](Value result, Type inferred) {
     if (!isAbsent(result))
       result.setType(fresh && !isUnknown(inferred) ? inferred : merge(inferred, result.getType()));
   };
-  if (memory && !memory->empty()) {
-    for (auto [result, type] : llvm::zip(op->getResults(), *memory))
+  if (auto equal = facets.empty() ? impl->known.end() : impl->known.find(facets); equal != impl->known.end()) {
+    for (auto [result, type] : llvm::zip(op->getResults(), equal->second))
       assign(result, type);
     return success();
   }
@@ -333,16 +343,20 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   } catch (const std::exception &error) {
     return op->emitError() << "node " << node.describe() << ": " << error.what();
   }
+  SmallVector<Type, 2> inferred;
   for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs)) {
     for (const auto &dim : proto.tensor_type().shape().dim())
       if (dim.dim_value() < 0)
         return op->emitError() << "node " << node.describe() << ": its operands make the size " << dim.dim_value()
                                << " of '" << nameOf(result) << "'";
-    Type inferred = typeFromOnnx(op->getContext(), proto);
-    if (memory)
-      memory->push_back(inferred);
-    assign(result, inferred);
+    assign(result, inferred.emplace_back(typeFromOnnx(op->getContext(), proto)));
   }
+  // Integer results may be known by value too, which is found below.
+  bool isOfTypesOnly = !context.dependsOnValues() && llvm::all_of(inferred, [](Type type) {
+    return isa<TensorType>(type) && isa<FloatType>(cast<TensorType>(type).getElementType());
+  });
+  if (isOfTypesOnly && !facets.empty())
+    impl->known.try_emplace(std::move(facets), std::move(inferred));
   if (schema->has_data_propagation_function()) {
     for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))
       typeToOnnx(result.getType(), proto);

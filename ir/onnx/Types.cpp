@@ -66,8 +66,15 @@ Type elementTypeFromOnnx(MLIRContext *context, int dataType) {
 }
 
 int elementTypeToOnnx(Type type) {
+  // What nearly every tensor holds.
   if (type.isF32())
     return onnx::TensorProto::FLOAT;
+  if (type.isBF16())
+    return onnx::TensorProto::BFLOAT16;
+  if (type.isF16())
+    return onnx::TensorProto::FLOAT16;
+  if (type.isF64())
+    return onnx::TensorProto::DOUBLE;
   if (type.isSignlessInteger(64))
     return onnx::TensorProto::INT64;
   // The table above is the only one: search it.
@@ -93,14 +100,15 @@ unsigned storageBits(Type type) {
 
 RankedTensorType tensorType(ArrayRef<int64_t> dims, ArrayRef<StringRef> symbols, Type elementType) {
   MLIRContext *context = elementType.getContext();
+  auto symbolOf = [&](size_t i) {
+    return i < symbols.size() && dims[i] == ShapedType::kDynamic ? symbols[i] : StringRef();
+  };
+  if (llvm::all_of(llvm::seq(dims.size()), [&](size_t i) { return symbolOf(i).empty(); }))
+    return RankedTensorType::get(dims, elementType);
   SmallVector<StringAttr> names;
-  bool any = false;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    StringRef symbol = i < symbols.size() && dims[i] == ShapedType::kDynamic ? symbols[i] : StringRef();
-    any |= !symbol.empty();
-    names.push_back(StringAttr::get(context, symbol));
-  }
-  return RankedTensorType::get(dims, elementType, any ? DimsAttr::get(context, names) : Attribute());
+  for (size_t i = 0; i < dims.size(); ++i)
+    names.push_back(StringAttr::get(context, symbolOf(i)));
+  return RankedTensorType::get(dims, elementType, DimsAttr::get(context, names));
 }
 
 RankedTensorType withoutSymbols(RankedTensorType type) {

@@ -1,7 +1,7 @@
 #include "passes/gradient/Differentiability.h"
 #include "ir/onnx/TensorData.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
-#include "llvm/Support/Regex.h"
 #include <cstring>
 
 using namespace mlir;
@@ -115,18 +115,113 @@ bool matchesGlob(StringRef pattern, StringRef text) {
 
 namespace {
 
+// ATen calls after which dynamo names what it folds.
+constexpr StringLiteral kFoldedCalls[] = {"abs",
+                                          "add",
+                                          "arange",
+                                          "bitwise_and",
+                                          "bitwise_or",
+                                          "c_lifted_tensor",
+                                          "cat",
+                                          "clamp",
+                                          "clone",
+                                          "const",
+                                          "constant",
+                                          "copy",
+                                          "cos",
+                                          "cumsum",
+                                          "div",
+                                          "empty",
+                                          "eq",
+                                          "exp",
+                                          "expand",
+                                          "eye",
+                                          "fill",
+                                          "flip",
+                                          "full",
+                                          "full_like",
+                                          "gather",
+                                          "ge",
+                                          "gt",
+                                          "index",
+                                          "index_select",
+                                          "le",
+                                          "lift_fresh_copy",
+                                          "lifted_tensor",
+                                          "linspace",
+                                          "log",
+                                          "logical_and",
+                                          "logical_not",
+                                          "logical_or",
+                                          "lt",
+                                          "masked_fill",
+                                          "max",
+                                          "maximum",
+                                          "mean",
+                                          "min",
+                                          "minimum",
+                                          "mul",
+                                          "ne",
+                                          "neg",
+                                          "new_full",
+                                          "new_ones",
+                                          "new_zeros",
+                                          "ones",
+                                          "ones_like",
+                                          "outer",
+                                          "permute",
+                                          "pow",
+                                          "reciprocal",
+                                          "repeat",
+                                          "reshape",
+                                          "rsqrt",
+                                          "rsub",
+                                          "scalar_tensor",
+                                          "scalar_tensor_default",
+                                          "select",
+                                          "sin",
+                                          "slice",
+                                          "split",
+                                          "sqrt",
+                                          "squeeze",
+                                          "stack",
+                                          "sub",
+                                          "sum",
+                                          "t",
+                                          "tile",
+                                          "to_copy",
+                                          "transpose",
+                                          "tril",
+                                          "triu",
+                                          "unsqueeze",
+                                          "view",
+                                          "where",
+                                          "zeros",
+                                          "zeros_like"};
+
+// Takes numbers such as `_12` off the end of a name; how many.
+int dropNumbers(StringRef &name) {
+  for (int count = 0;; ++count) {
+    StringRef stem = name.rtrim("0123456789");
+    if (stem.size() == name.size() || !stem.consume_back("_"))
+      return count;
+    name = stem;
+  }
+}
+
 // Names that exporters make up for constants: `val_12` and names of folded ATen calls such as `unsqueeze_14` (dynamo),
 // `onnx::Add_3` and `/model/Constant_1_output_0` (TorchScript), `12` (older TorchScript).
 bool isExporterName(StringRef name) {
-  static const llvm::Regex pattern(
-      "^(_?val_[0-9]+(_[0-9]+)?|onnx::[A-Za-z0-9]+_[0-9]+|/.*Constant(_[0-9]+)?_output_[0-9]+|[0-9]+|"
-      "_?(abs|add|arange|bitwise_and|bitwise_or|cat|clamp|clone|constant|const|copy|cos|cumsum|div|empty|eq|exp|expand|"
-      "eye|fill|flip|full|full_like|gather|ge|gt|index|index_select|le|lift_fresh_copy|lifted_tensor|linspace|log|"
-      "logical_and|logical_not|logical_or|lt|masked_fill|max|maximum|mean|min|minimum|mul|ne|neg|new_full|new_ones|"
-      "new_zeros|ones|ones_like|outer|permute|pow|reciprocal|repeat|reshape|rsqrt|rsub|scalar_tensor(_default)?|select|"
-      "sin|slice|split|sqrt|squeeze|stack|sub|sum|t|tile|to_copy|transpose|tril|triu|unsqueeze|view|where|zeros|"
-      "zeros_like|c_lifted_tensor)(_[0-9]+)*)$");
-  return pattern.match(name);
+  if (!name.empty() && llvm::all_of(name, llvm::isDigit))
+    return true;
+  StringRef stem = name;
+  int numbers = dropNumbers(stem);
+  if (stem.consume_front("onnx::"))
+    return numbers == 1 && !stem.empty() && llvm::all_of(stem, llvm::isAlnum);
+  if (stem.starts_with("/"))
+    return numbers == 1 && stem.consume_back("_output") && dropNumbers(stem) <= 1 && stem.ends_with("Constant");
+  stem.consume_front("_");
+  return stem == "val" ? numbers == 1 || numbers == 2 : llvm::is_contained(kFoldedCalls, stem);
 }
 
 // True where an operator reads the tensor as its weight: exporters fold transposes into tensors with names of their

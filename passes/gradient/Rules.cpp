@@ -8,16 +8,14 @@ namespace recast::gradient {
 
 namespace {
 
-using RulesByName = llvm::StringMap<SmallVector<const Rule *, 2>>;
-
-std::string keyOf(StringRef domain, StringRef op) { return (domain + ":" + op).str(); }
+using RulesByName = llvm::StringMap<SmallVector<const Rule *, 2>>; ///< By operator, of any domain.
 
 RulesByName indexRules() {
   RulesByName index;
   for (ArrayRef<Rule> family : {elementwiseRules(), reductionRules(), shapeRules(), indexingRules(), productRules(),
                                 convolutionRules(), normalizationRules(), lossRules()})
     for (const Rule &rule : family)
-      index[keyOf(rule.domain, rule.op)].push_back(&rule);
+      index[rule.op].push_back(&rule);
   return index;
 }
 
@@ -47,12 +45,21 @@ std::optional<Broadcast> broadcastOf(RankedTensorType from, RankedTensorType tar
 
 const Rule *findRule(Node node) {
   static const RulesByName index = indexRules();
-  auto at = index.find(keyOf(node.domain(), node.opType()));
+  auto at = index.find(node.opType());
   if (at == index.end())
     return nullptr;
-  int64_t since = node.sinceVersion();
-  auto rule = llvm::find_if(at->second, [&](const Rule *r) { return r->sinceFirst <= since && since <= r->sinceLast; });
-  return rule == at->second.end() ? nullptr : *rule;
+  std::optional<int64_t> since; // Most rules hold for every version, which then need not be looked up.
+  for (const Rule *rule : at->second) {
+    if (rule->domain != node.domain())
+      continue;
+    if (rule->sinceFirst <= 1 && rule->sinceLast == kNewest)
+      return rule;
+    if (!since)
+      since = node.sinceVersion();
+    if (rule->sinceFirst <= *since && *since <= rule->sinceLast)
+      return rule;
+  }
+  return nullptr;
 }
 
 Value reduceTo(NodeBuilder &b, Value gradient, Value target) {

@@ -3,6 +3,7 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include <utility>
 
 namespace recast::verify {
 
@@ -60,10 +61,17 @@ std::vector<char> batchDependence(const FlowGraph &flow, llvm::ArrayRef<State> s
 
 std::vector<char> ancestors(const FlowGraph &flow, llvm::ArrayRef<ValueId> of, bool withConditions) {
   std::vector<char> marks(flow.size(), 0);
-  for (ValueId value : walkBack(flow, of, [&](ValueId value, auto push) {
-         llvm::for_each(withConditions ? llvm::ArrayRef(flow[value].inputs) : flow[value].data(), push);
-       }))
-    marks[value] = 1;
+  std::vector<ValueId> open;
+  auto mark = [&](ValueId value) {
+    if (value != kNone && !std::exchange(marks[value], 1))
+      open.push_back(value);
+  };
+  llvm::for_each(of, mark);
+  while (!open.empty()) {
+    const FlowNode &node = flow[open.back()];
+    open.pop_back();
+    llvm::for_each(withConditions ? llvm::ArrayRef(node.inputs) : node.data(), mark);
+  }
   return marks;
 }
 

@@ -110,6 +110,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.disableMultithreading(); // The constructor alone leaves the locks of types and attributes on.
   tools::DiagnosticPrinter printer(context, kTool);
   auto module = io::loadModel(context, input, {allowUnknown, io::TrainingInfo::Join});
   if (!module || mlir::failed(bindDimensions(*module)))

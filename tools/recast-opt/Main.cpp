@@ -428,6 +428,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   io::registerDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.disableMultithreading(); // The constructor alone leaves the locks of types and attributes on.
   tools::DiagnosticPrinter printer(context, kTool);
   if (input.empty())
     return writeProfile(context, nullptr, profile);

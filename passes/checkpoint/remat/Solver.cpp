@@ -1,6 +1,7 @@
 #include "passes/checkpoint/remat/Solver.h"
 #include "passes/checkpoint/remat/Search.h"
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace recast::remat {
@@ -14,14 +15,21 @@ constexpr double kStartPart = 0.2;
 constexpr int kSteps = 24;
 /// Times the effort that these may take.
 constexpr int kPatience = 4;
+/// Times the plain cost, from which on one search begins at a schedule that fits whatever it costs.
+constexpr double kHardCost = 1.1;
+/// Peaks that are tried on the way to the least one, and how near to one that is not reached ends that.
+constexpr int kPeaks = 12;
+constexpr double kNearBound = 1e-3;
+
+uint64_t movesOf(const Problem &problem, const SolverOptions &options) {
+  double nodes = static_cast<double>(problem.nodes.size()) + 1;
+  return options.moves ? options.moves : static_cast<uint64_t>(std::clamp(4e9 / nodes, 1e5, 1e7));
+}
 
 class Solver {
 public:
   Solver(const Problem &problem, int64_t budgetBytes, const SolverOptions &options)
-      : P(problem), Budget(budgetBytes), Options(options), Seed(options.seed) {
-    double nodes = static_cast<double>(problem.nodes.size()) + 1;
-    Moves = options.moves ? options.moves : static_cast<uint64_t>(std::clamp(4e9 / nodes, 1e5, 1e7));
-  }
+      : P(problem), Budget(budgetBytes), Options(options), Seed(options.seed), Moves(movesOf(problem, options)) {}
 
   Solution solve(const Schedule *start) {
     Schedule plain = plainSchedule(P);
@@ -30,8 +38,10 @@ public:
       return Best;
     if (start)
       take(*start);
-    for (int i = 0; i < kStarts && !(Best.fits && isSpent(1)); ++i)
-      search(start && i == 0 ? *start : plain, Budget, kStartPart, false);
+    for (int i = 0; i < kStarts && !(Best.fits && isSpent(1)); ++i) {
+      std::optional<Schedule> dear = i == 1 && isHard() ? fitAtAnyCost(P, Budget, Moves) : std::nullopt;
+      search(dear ? *dear : start && i == 0 ? *start : plain, Budget, kStartPart, false);
+    }
     if (!Best.fits)
       descend();
     if (Best.fits && !isSpent(1))
@@ -65,6 +75,12 @@ private:
     search.improve(effort, stopWhenFits);
     take(search.best());
     Spent += search.moves();
+  }
+
+  /// Whether it costs so much that a start from the plain order may have led into a dead end.
+  bool isHard() const {
+    return !Best.fits ||
+           static_cast<double>(Best.usage.cost) > kHardCost * static_cast<double>(usage(P, plainSchedule(P)).cost);
   }
 
   /// Whether so many times the effort is used up. One descent of a large graph may be more.
@@ -125,7 +141,29 @@ std::vector<Solution> curve(const Problem &problem, const std::vector<int64_t> &
 }
 
 Solution leastPeak(const Problem &problem, const SolverOptions &options) {
-  return solve(problem, floorBound(problem).bytes, options);
+  uint64_t effort = movesOf(problem, options);
+  int64_t low = floorBound(problem, effort / kPeaks).bytes, bound = low;
+  auto isNear = [&](int64_t peak) { return static_cast<double>(peak - low) <= kNearBound * static_cast<double>(low); };
+  Schedule best = plainSchedule(problem);
+  int64_t peak = usage(problem, best).peakBytes, aim = low;
+  for (int i = 0; i < kPeaks && !isNear(peak); ++i) {
+    if (auto schedule = fitAtAnyCost(problem, aim, effort)) {
+      best = std::move(*schedule);
+      peak = usage(problem, best).peakBytes;
+    } else {
+      low = aim;
+    }
+    aim = static_cast<int64_t>(std::sqrt(static_cast<double>(low) * static_cast<double>(peak)));
+  }
+  if (peak > bound) { // On dense graphs the search for a cheap schedule may get lower.
+    SolverOptions part = options;
+    part.moves = movesOf(problem, options) / kPatience;
+    part.seconds = options.seconds / kPatience;
+    Solution lower = solve(problem, bound, part, &best);
+    best = std::move(lower.schedule);
+    peak = lower.usage.peakBytes;
+  }
+  return solve(problem, peak, options, &best);
 }
 
 } // namespace recast::remat

@@ -2,6 +2,7 @@
 #pragma once
 #include "passes/checkpoint/remat/Problem.h"
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace recast::remat {
@@ -30,6 +31,10 @@ Solution solve(const Problem &problem, int64_t budgetBytes, const SolverOptions 
 /// One solution for each budget: a larger budget never costs more, and never fits where a smaller one does not.
 std::vector<Solution> curve(const Problem &problem, const std::vector<int64_t> &budgets,
                             const SolverOptions &options = {});
+
+/// A schedule whose peak is at most `budgetBytes`, whatever it costs; none where `effort` ends before one is found: the
+/// sizes of the sets of tensors that are looked at. Much of what it runs again is not needed: solve() takes that out.
+std::optional<Schedule> fitAtAnyCost(const Problem &problem, int64_t budgetBytes, uint64_t effort);
 
 /// The lowest peak found.
 Solution leastPeak(const Problem &problem, const SolverOptions &options = {});

@@ -54,5 +54,12 @@ TEST(TypeInference, SizesPassThroughCastsReshapeAndDivision) {
             "tensor<2xi64>");
 }
 
+TEST(TypeInference, EqualTypesWithOtherValuesAreAnotherSize) {
+  EXPECT_EQ(outputType("zero = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>() two = "
+                       "Constant<value_float = 2.0>() four = Constant<value_float = 4.0>() "
+                       "short = Range(zero, two, one) y = Range(zero, four, one)"),
+            "tensor<4xf32>");
+}
+
 } // namespace
 } // namespace recast::onnx_ir

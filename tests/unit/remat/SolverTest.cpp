@@ -139,6 +139,49 @@ TEST(Solver, TinyGraphsAgainstAllSchedules) {
   EXPECT_GE(least, fitting * 85 / 100);
 }
 
+TEST(AnyCost, TinyGraphsAgainstAllSchedules) {
+  std::mt19937 random(17);
+  int possible = 0, found = 0, impossible = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    Problem problem = randomProblem(random, 3 + trial % 5);
+    int64_t budget = usage(problem, plainSchedule(problem)).peakBytes * static_cast<int64_t>(50 + random() % 50) / 100;
+    std::optional<Schedule> schedule = fitAtAnyCost(problem, budget, 100'000);
+    if (exhaustive(problem, budget) < 0) {
+      ++impossible;
+      EXPECT_FALSE(schedule);
+      continue;
+    }
+    ++possible;
+    if (!schedule)
+      continue;
+    ++found;
+    ASSERT_EQ(check(problem, *schedule), "");
+    EXPECT_LE(usage(problem, *schedule).peakBytes, budget);
+  }
+  EXPECT_GT(impossible, 20);
+  EXPECT_GT(possible, 20);
+  EXPECT_GE(found, possible * 9 / 10);
+}
+
+TEST(AnyCost, LeastPeaksReachTheirBound) {
+  std::mt19937 random(19);
+  int reached = 0;
+  constexpr int kTrials = 20;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    Problem problem = randomProblem(random, 40);
+    for (Node &node : problem.nodes)
+      node.canRepeat = true;
+    for (Tensor &tensor : problem.tensors)
+      tensor.isKept = false;
+    Solution least = leastPeak(problem, {.moves = 200'000, .seconds = 0, .seed = 1});
+    ASSERT_EQ(check(problem, least.schedule), "");
+    int64_t bound = floorBound(problem).bytes;
+    EXPECT_GE(least.usage.peakBytes, bound);
+    reached += least.usage.peakBytes == bound;
+  }
+  EXPECT_GE(reached, kTrials * 9 / 10);
+}
+
 TEST(Solver, RandomGraphs) {
   std::mt19937 random(3);
   int repeats = 0;
