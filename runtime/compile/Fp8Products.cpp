@@ -96,8 +96,9 @@ Source Rewriter::trace(Value operand) {
         return source;
       if (isTiled)
         source.tile = node.getInts("tile");
-      source.quantised = node.input(0);
-      source.scales = node.input(1);
+      Type element = elementTypeOf(node.input(0));
+      if (isa<Float8E4M3FNType, Float8E5M2Type>(element))
+        source.quantised = node.input(0), source.scales = node.input(1);
       return source;
     }
     if (!isa<TransposeOp, ReshapeOp, FlattenOp, SqueezeOp, UnsqueezeOp, IdentityOp>(op))

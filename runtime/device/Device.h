@@ -5,6 +5,7 @@
 #include "runtime/plan/Plan.h"
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -41,6 +42,13 @@ struct Work {
   std::vector<std::byte> args; ///< The kernel's arguments, addresses filled in.
   std::vector<MemoryUse> uses;
 };
+
+/// The bytes of an argument struct.
+template <typename Args> std::vector<std::byte> bytesOf(const Args &args) {
+  std::vector<std::byte> bytes(sizeof(Args));
+  std::memcpy(bytes.data(), &args, sizeof(Args));
+  return bytes;
+}
 
 /// Streams are numbered from 0, events too; both exist once they are used. Calls return before the work is done; errors
 /// of the work may come with a later call.

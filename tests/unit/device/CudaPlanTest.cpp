@@ -39,6 +39,11 @@ constexpr Recipe kRecipes[] = {
     {"fp8_row", 0.5, [](PipelineOptions &options) { options.precision = "fp8-row"; }, 90},
     {"fp8_block", 0.5, [](PipelineOptions &options) { options.precision = "fp8-block"; }, 90},
     {"mxfp8", 0.5, [](PipelineOptions &options) { options.precision = "mxfp8"; }, 100},
+    {"fp8_accumulated", 0.5,
+     [](PipelineOptions &options) {
+       options.precision = "fp8-delayed", options.accumulate = 2, options.memoryBudget = "min";
+     },
+     89},
     {"budget", 1e-5,
      [](PipelineOptions &options) { options.memoryBudget = "min", options.clipNorm = 1, options.optimizer = "sgd"; }},
 };
@@ -79,18 +84,28 @@ void forEachStep(const Plan &plan, const std::function<void(const Plan &, const 
   }
 }
 
-/// Products of a CPU plan both of whose operands were dequantised, and perhaps transposed since.
-size_t quantisedProducts(const Plan &plan) {
+/// Products of a CPU plan both of whose operands were dequantised, and perhaps transposed since. `outer`: which inputs
+/// of a body's step were.
+size_t quantisedProducts(const Plan &plan, const std::vector<bool> &outer = {}) {
   size_t count = 0;
-  std::set<std::pair<const Plan *, int>> dequantised; // Whole buffers, not views.
-  forEachStep(plan, [&](const Plan &scope, const Step &step) {
-    auto isIn = [&](int buffer) { return dequantised.contains({&scope, scope.rootOf(buffer)}); };
+  std::set<int> dequantised; // Whole buffers, not views.
+  auto isIn = [&](int buffer) {
+    int root = plan.rootOf(buffer);
+    const Buffer &b = plan.buffers[static_cast<size_t>(root)];
+    return b.place == Place::Outer ? outer.at(b.offset) : dequantised.contains(root);
+  };
+  for (const Step &step : plan.steps) {
     bool isSource = step.spec.op == "DequantizeLinear" || step.spec.op == "dequantize_fp8";
     if (isSource || (step.spec.op == "Transpose" && isIn(step.inputs[0])))
-      dequantised.insert({&scope, step.outputs[0]});
+      dequantised.insert(step.outputs[0]);
     else
       count += isProduct(step) && isIn(step.inputs[0]) && isIn(step.inputs[1]);
-  });
+    std::vector<bool> inner;
+    for (int input : step.inputs)
+      inner.push_back(input >= 0 && isIn(input));
+    for (const Plan &body : step.bodies)
+      count += quantisedProducts(body, inner);
+  }
   return count;
 }
 

@@ -217,6 +217,17 @@ TEST(Float8Products, OneScaleFor32) {
                 100);
 }
 
+TEST(Float8Products, OtherTypesAreRefused) {
+  Product product{{kE4, {48, 80}, {}}, {kE5, {16, 80}, {}}};
+  product.build();
+  StepSpec spec = product.plan.steps[0].spec;
+  spec.inputs[0].dtype = spec.inputs[2].dtype = DType::I8;
+  cuda::Program program;
+  std::string refusal;
+  EXPECT_FALSE(cuda::compile(spec, program, refusal));
+  EXPECT_EQ(refusal, "i8 is not supported");
+}
+
 TEST(Float8Products, FaultsAreNamed) {
   struct Case {
     Product product;

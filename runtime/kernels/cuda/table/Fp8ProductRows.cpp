@@ -34,6 +34,9 @@ struct Scaled {
 
 std::string readScaled(const StepSpec &spec, size_t index, const char *name, Scaled &x) {
   const TensorType &scale = spec.inputs[index + 1];
+  DType type = spec.inputs[index].dtype;
+  if (type != DType::F8E4M3FN && type != DType::F8E5M2)
+    return unsupported(type);
   x.dims = spec.inputs[index].dims;
   x.scaleType = scale.dtype;
   if (x.dims.size() < 2)
