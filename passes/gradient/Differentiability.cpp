@@ -188,34 +188,6 @@ Choice judge(Value value, bool influences) {
 
 } // namespace
 
-void defaultsToInitializers(GraphOp graph) {
-  DictionaryAttr info = graph.getInfo();
-  auto defaults = info.getAs<ArrayAttr>("defaults");
-  if (!defaults)
-    return;
-  Block &block = graph.getBody().front();
-  OpBuilder b = OpBuilder::atBlockBegin(&block);
-  SmallVector<StringRef> inputs = stringsIn(info, "inputs"), kept;
-  BitVector removed(block.getNumArguments());
-  for (BlockArgument argument : block.getArguments()) {
-    auto tensor = dyn_cast<TensorAttr>(defaults[argument.getArgNumber()]);
-    if (!tensor) {
-      kept.push_back(inputs[argument.getArgNumber()]);
-      continue;
-    }
-    OperationState state(b.getUnknownLoc(), InitializerOp::getOperationName());
-    state.addAttribute("value", tensor);
-    state.addAttribute("onnx.outputs", stringArray(b.getContext(), {inputs[argument.getArgNumber()]}));
-    state.addTypes(tensor.getType());
-    argument.replaceAllUsesWith(b.create(state)->getResult(0));
-    removed.set(argument.getArgNumber());
-  }
-  block.eraseArguments(removed);
-  for (StringRef key : {"defaults", "initializer_order"})
-    info = withEntry(info, key, nullptr);
-  graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
-}
-
 bool looksLikeParameter(Value initializer) {
   return isFloatTensor(initializer) && judge(initializer, /*influences=*/true).trainable;
 }

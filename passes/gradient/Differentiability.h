@@ -45,10 +45,6 @@ mlir::FailureOr<std::vector<Choice>> chooseTrainable(onnx_ir::GraphOp graph, mli
 /// trace of it. Nothing where there is no such row, or more than one.
 std::optional<int64_t> paddingRow(mlir::Value table);
 
-/// Graph inputs with default values (how models before IR version 4 hold all their weights) become initializers, at the
-/// start of the graph and under their names: to train, they are the same.
-void defaultsToInitializers(onnx_ir::GraphOp graph);
-
 /// True for an initializer that is trained by default where the loss depends on it.
 bool looksLikeParameter(mlir::Value initializer);
 

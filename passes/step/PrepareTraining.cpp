@@ -14,6 +14,35 @@ using namespace recast::onnx_ir;
 
 namespace {
 
+// Graph inputs with default values become initializers, at the start of the graph and under their names.
+void defaultsToInitializers(GraphOp graph) {
+  DictionaryAttr info = graph.getInfo();
+  auto defaults = info.getAs<ArrayAttr>("defaults");
+  if (!defaults)
+    return;
+  Block &block = graph.getBody().front();
+  OpBuilder b = OpBuilder::atBlockBegin(&block);
+  SmallVector<StringRef> inputs = stringsIn(info, "inputs"), kept;
+  BitVector removed(block.getNumArguments());
+  for (BlockArgument argument : block.getArguments()) {
+    auto tensor = dyn_cast<TensorAttr>(defaults[argument.getArgNumber()]);
+    if (!tensor) {
+      kept.push_back(inputs[argument.getArgNumber()]);
+      continue;
+    }
+    OperationState state(b.getUnknownLoc(), InitializerOp::getOperationName());
+    state.addAttribute("value", tensor);
+    state.addAttribute("onnx.outputs", stringArray(b.getContext(), {inputs[argument.getArgNumber()]}));
+    state.addTypes(tensor.getType());
+    argument.replaceAllUsesWith(b.create(state)->getResult(0));
+    removed.set(argument.getArgNumber());
+  }
+  block.eraseArguments(removed);
+  for (StringRef key : {"defaults", "initializer_order"})
+    info = withEntry(info, key, nullptr);
+  graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
+}
+
 LogicalResult resolveSequences(GraphOp graph, TypeInference &types) {
   NameScope names(graph);
   NodeBuilder b(graph, names, types);
@@ -41,7 +70,7 @@ struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
   void runOnOperation() override {
     GraphOp graph = mainGraph(getOperation());
     forgetDeclaredTypes(graph);
-    gradient::defaultsToInitializers(graph);
+    defaultsToInitializers(graph);
     TypeInference types;
     if (failed(types.inferAll(graph.getBody())) || failed(resolveSequences(graph, types)))
       return signalPassFailure();

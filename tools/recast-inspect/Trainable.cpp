@@ -10,7 +10,6 @@ namespace recast::inspect {
 FailureOr<llvm::json::Object> explainTrainable(ModuleOp module, StringRef loss,
                                                const gradient::TrainableOptions &options) {
   GraphOp graph = mainGraph(module);
-  gradient::defaultsToInitializers(graph);
   auto lossValue = gradient::findLoss(graph, loss);
   if (failed(lossValue))
     return failure();
