@@ -129,7 +129,7 @@ class Small:
                              axis=-1, epsilon=1e-5), width
         if kind == 4:
             self.note("dropout")
-            ratio, on = self.constant(np.array(0.3, TYPES[self.kind][1])), self.constant(np.array(True))
+            ratio, on = self.constant(np.float32(0.3)), self.constant(np.array(True))
             return self.node("Dropout", [x, ratio, on]), width
         if kind == 5:
             self.note("tied")

@@ -116,8 +116,11 @@ int main(int argc, char **argv) {
   if (!module || mlir::failed(bindDimensions(*module)))
     return tools::kFailed;
   if (trainable) {
-    mlir::PassManager forms(&context); // what recast-opt would see in a training graph of another tool
+    mlir::PassManager forms(&context); // what recast-opt would see, in a training graph of another tool too
     forms.addPass(createReadOrtTraining());
+    PrepareTrainingOptions prepare;
+    prepare.loss = loss;
+    forms.addPass(createPrepareTraining(prepare));
     if (mlir::failed(forms.run(*module)))
       return tools::kFailed;
     auto facts = inspect::explainTrainable(
