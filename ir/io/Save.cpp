@@ -61,7 +61,7 @@ Error copyExternalFiles(const onnx::ModelProto &model, const std::string &source
       auto copy = OutputFile::create(to.string());
       if (!copy)
         return copy.takeError();
-      if (Error error = (*copy)->write((*file)->bytes()))
+      if (Error error = (*copy)->write((*file)->bytes(), file->get()))
         return error;
       if (Error error = (*copy)->commit())
         return error;

@@ -235,36 +235,28 @@ bool isWeightOfProduct(Value value) {
          });
 }
 
-// The number at `bytes`, of a type that initializers of weights have.
-std::optional<double> numberAt(const char *bytes, Type type) {
-  if (type.isF64()) {
-    double number;
-    std::memcpy(&number, bytes, sizeof number);
-    return number;
+// Zeros, and one large negative number.
+template <typename T> bool holdsAdditiveMask(ArrayRef<char> bytes) {
+  constexpr T kLargestMask = T(-1e3);
+  T masked = 0;
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T number;
+    std::memcpy(&number, bytes.data() + at, sizeof number);
+    if (number == 0)
+      continue;
+    if (masked != 0 ? number != masked : !(number <= kLargestMask))
+      return false;
+    masked = number;
   }
-  if (!type.isF32())
-    return std::nullopt;
-  float number;
-  std::memcpy(&number, bytes, sizeof number);
-  return number;
+  return masked != 0;
 }
 
-// True for an additive mask: zeros, and one large negative number. No weight looks like it, and most tensors show with
-// their first element that they are none.
+// No weight looks like an additive mask, and most tensors show with their first element that they are none.
 bool isAdditiveMask(TensorAttr tensor) {
-  constexpr double kLargestMask = -1e3;
   Type element = tensor.getType().getElementType();
-  ArrayRef<char> bytes = rawBytes(tensor);
-  size_t width = element.isF64() ? sizeof(double) : sizeof(float);
-  std::optional<double> masked;
-  for (size_t at = 0; at + width <= bytes.size(); at += width) {
-    auto number = numberAt(bytes.data() + at, element);
-    if (!number || (*number != 0 && (masked ? *number != *masked : !(*number <= kLargestMask))))
-      return false;
-    if (*number != 0)
-      masked = number;
-  }
-  return masked.has_value();
+  return element.isF64()   ? holdsAdditiveMask<double>(rawBytes(tensor))
+         : element.isF32() ? holdsAdditiveMask<float>(rawBytes(tensor))
+                           : false;
 }
 
 Choice judge(Value value, bool influences) {

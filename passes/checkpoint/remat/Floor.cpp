@@ -2,11 +2,33 @@
 #include "passes/checkpoint/remat/Solver.h"
 #include <algorithm>
 #include <queue>
-#include <unordered_set>
+#include <utility>
 
 namespace recast::remat {
 
 namespace {
+
+/// Sets that were looked at. One that holds another is no better than that one.
+class Looked {
+public:
+  explicit Looked(size_t tensors) : ByLast(tensors) {}
+
+  /// False where `set`, or a part of it, is among them already.
+  bool add(const LiveSet &set) {
+    uint64_t mark = 0;
+    for (int t : set)
+      mark |= uint64_t(1) << (t % 64);
+    for (int t : set)
+      for (const auto &[otherMark, other] : ByLast[t])
+        if ((otherMark & ~mark) == 0 && std::includes(set.begin(), set.end(), other.begin(), other.end()))
+          return false;
+    ByLast[set.back()].emplace_back(mark, set);
+    return true;
+  }
+
+private:
+  std::vector<std::vector<std::pair<uint64_t, LiveSet>>> ByLast; ///< By a set's last tensor; with bits of its tensors.
+};
 
 /// The least peak with which `live` is reached from nothing, at least `known`; a lower bound of it when `effort` ends,
 /// which is lowered by the sizes of the sets that were looked at. Backwards from a run: of tensors that are live
@@ -25,13 +47,13 @@ int64_t bound(const Problem &problem, const Backwards &back, LiveSet live, int64
                                             : a.live > b.live;
   };
   std::priority_queue<State, std::vector<State>, decltype(isLater)> queue(isLater);
-  std::unordered_set<LiveSet, LiveSetHash> done;
+  Looked looked(problem.tensors.size());
   int64_t least = INT64_MAX; // Of the ways that end.
   auto add = [&](int64_t peak, LiveSet set) {
     back.shrink(set, peak, [](int) { return true; }, [](int, const LiveSet &) {});
     if (set.empty())
       least = std::min(least, peak);
-    else if (peak < least && !done.count(set))
+    else if (peak < least)
       queue.push({peak, std::move(set)});
   };
   add(known, std::move(live));
@@ -41,7 +63,7 @@ int64_t bound(const Problem &problem, const Backwards &back, LiveSet live, int64
       return state.peak;
     effort -= std::min<uint64_t>(effort, state.live.size());
     queue.pop();
-    if (!done.insert(state.live).second)
+    if (!looked.add(state.live))
       continue;
     for (int last : state.live) {
       int node = back.writer(last);

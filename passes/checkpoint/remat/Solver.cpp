@@ -21,7 +21,12 @@ constexpr double kHardCost = 1.1;
 constexpr int kPeaks = 12;
 constexpr double kNearBound = 1e-3;
 
+/// Of what does not look at the clock.
+constexpr double kMovesPerSecond = 2e6;
+
 uint64_t movesOf(const Problem &problem, const SolverOptions &options) {
+  if (options.seconds > 0)
+    return static_cast<uint64_t>(std::min(options.seconds * kMovesPerSecond, 1e9)) + 1;
   double nodes = static_cast<double>(problem.nodes.size()) + 1;
   return options.moves ? options.moves : static_cast<uint64_t>(std::clamp(4e9 / nodes, 1e5, 1e7));
 }
@@ -157,7 +162,7 @@ Solution leastPeak(const Problem &problem, const SolverOptions &options) {
   }
   if (peak > bound) { // On dense graphs the search for a cheap schedule may get lower.
     SolverOptions part = options;
-    part.moves = movesOf(problem, options) / kPatience;
+    part.moves = movesOf(problem, options) / kPatience + 1;
     part.seconds = options.seconds / kPatience;
     Solution lower = solve(problem, bound, part, &best);
     best = std::move(lower.schedule);
