@@ -104,6 +104,12 @@ template <typename T> void convGradWeight(const ConvolutionArgs &a) {
   }
 }
 
+template <typename T> void addBias(const BiasArgs &a) {
+  T *y = static_cast<T *>(a.y);
+  for (int64_t i = gridThread(); i < a.planes * a.elems; i += gridThreads())
+    y[i] = roundTo<T>(real(y[i]) + real(static_cast<const T *>(a.bias)[i / a.elems % a.channels]));
+}
+
 /// Elements that an average is divided by along one axis: taps inside the input, or inside input and padding.
 int64_t averaged(const WindowArgs &w, int axis, int64_t o, bool countsPadding) {
   int64_t start = o * w.stride[axis] - w.padBegin[axis], count = 0;
@@ -292,6 +298,7 @@ RECAST_KERNELS(windowKernels,
   RECAST_BY_FLOAT(conv, ConvolutionArgs, conv)
   RECAST_BY_FLOAT(conv_grad_input, ConvolutionArgs, convGradInput)
   RECAST_BY_FLOAT(conv_grad_weight, ConvolutionArgs, convGradWeight)
+  RECAST_BY_FLOAT(add_bias, BiasArgs, addBias)
   RECAST_BY_FLOAT(pool, PoolArgs, pool)
   RECAST_BY_FLOAT(global_pool, GlobalPoolArgs, globalPool)
   RECAST_BY_FLOAT(max_pool_winners, PoolGradArgs, maxPoolWinners)
