@@ -1,6 +1,7 @@
 // Which kernels run a plan's steps on a GPU. The order: products go to cuBLASLt, those of dequantised 8-bit floats as
-// products of the 8-bit floats where the GPU has them; what a region can hold is generated,
+// products of the 8-bit floats where the GPU has them, convolutions to cuDNN; what a region can hold is generated,
 // the rest has a kernel in CUDA C++, or is expanded into operators that have. What then is left is an error.
+#include "ir/cost/Cost.h"
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/train/Dialect.h"
 #include "runtime/compile/Unit.h"
@@ -21,7 +22,8 @@ void retarget(Prepared &prepared) {
   prepared.library = "reference";
 }
 
-/// Gives the step a product of cuBLASLt or a kernel of CUDA C++; false, and why, where there is none.
+/// Gives the step a product of cuBLASLt, a convolution of cuDNN or a kernel of CUDA C++; false, and why, where there is
+/// none.
 bool takeKernel(Prepared &prepared, std::string &refusal) {
   cuda::Program program;
   if (!cuda::compile(prepared.spec, program, refusal))
@@ -30,10 +32,11 @@ bool takeKernel(Prepared &prepared, std::string &refusal) {
   prepared.workspaceBytes = program.workspaceBytes;
   prepared.inPlace = program.inPlace;
   prepared.mayFail = program.mayFail;
+  llvm::append_range(prepared.refusals, program.refusals);
   return true;
 }
 
-constexpr llvm::StringLiteral kGpuLibraries[] = {"cublaslt", "cuda", "generated"};
+constexpr llvm::StringLiteral kGpuLibraries[] = {"cublaslt", "cudnn", "cuda", "generated"};
 
 class Chooser {
 public:
@@ -87,6 +90,11 @@ LogicalResult Chooser::run() {
           ": the host does not wait for a value, and what it does depends on one; run it with --device=cpu");
   });
   auto dequantised = useFp8Products(unit, architecture);
+  forEachStep([&](Operation *op) {
+    if (isa<ConvOp, ConvTransposeOp, train::ConvGradInputOp, train::ConvGradWeightOp>(op) &&
+        cost::costOf(op).arithmetic == "tf32")
+      unit.prepared.at(op).spec.attrs.set(std::string(cuda::kTf32), int64_t(1));
+  });
   for (bool hasExpanded = true; hasExpanded;) {
     hasExpanded = false;
     forEachStep([&](Operation *op) {

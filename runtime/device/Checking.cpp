@@ -1,4 +1,5 @@
 #include "runtime/device/Checking.h"
+#include "runtime/device/HostConvolution.h"
 #include "runtime/device/HostMatmul.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
 #include "runtime/kernels/cuda/source/Copy.h"
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <tuple>
 
 namespace recast::device {
 namespace {
@@ -21,29 +23,30 @@ std::byte *newMemory(size_t bytes) {
   return data;
 }
 
+bool isInside(const void *data, size_t bytes, std::span<const MemoryUse> uses) {
+  auto *begin = static_cast<const std::byte *>(data);
+  return std::ranges::any_of(uses, [&](const MemoryUse &use) {
+    return begin >= use.data && static_cast<size_t>(begin - use.data) <= use.bytes &&
+           bytes <= use.bytes - static_cast<size_t>(begin - use.data);
+  });
+}
+
 /// What a product reaches beyond what the step gives it: a leading dimension or a stride that is too large, scales that
 /// are fewer than their mode asks for.
 std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> uses) {
-  auto isInside = [&](const void *data, size_t bytes) {
-    auto *begin = static_cast<const std::byte *>(data);
-    return std::ranges::any_of(uses, [&](const MemoryUse &use) {
-      return begin >= use.data && static_cast<size_t>(begin - use.data) <= use.bytes &&
-             bytes <= use.bytes - static_cast<size_t>(begin - use.data);
-    });
-  };
   auto check = [&](std::string_view which, const void *data, int64_t rows, int64_t columns, int64_t pitch,
                    int64_t stride, DType type) -> std::string {
     auto bytes = static_cast<size_t>((rows - 1) * pitch + columns + (args.batch - 1) * stride) * byteSize(type);
-    return isInside(data, bytes)
+    return isInside(data, bytes, uses)
                ? ""
                : "operand " + std::string(which) + " of " + std::to_string(rows) + " rows with leading dimension " +
                      std::to_string(pitch) + " goes beyond its buffer";
   };
   auto checkScales = [&](std::string_view which, const void *data, cuda::ScaleMode mode, int64_t rows) -> std::string {
     size_t bytes = cuda::scaleBytes(mode, rows, args.k);
-    return isInside(data, bytes) ? ""
-                                 : "the scales of " + std::string(which) + " have " + std::to_string(bytes) +
-                                       " bytes in their mode and go beyond their buffer";
+    return isInside(data, bytes, uses) ? ""
+                                       : "the scales of " + std::string(which) + " have " + std::to_string(bytes) +
+                                             " bytes in their mode and go beyond their buffer";
   };
   for (const std::string &fault : {check("a", args.a, args.transA ? args.k : args.m, args.transA ? args.m : args.k,
                                          args.pitchA, args.strideA, args.typeA),
@@ -58,6 +61,27 @@ std::string beyondUses(const cuda::MatmulArgs &args, std::span<const MemoryUse> 
       if (!fault.empty())
         return fault;
   return "";
+}
+
+/// What a convolution reaches beyond what the step gives it: dimensions that are not its tensors', a workspace that is
+/// smaller than the library is told.
+std::string beyondUses(const cuda::ConvolutionCall &call, std::span<const MemoryUse> uses) {
+  cuda::ConvolutionDims dims = cuda::dimsOf(call);
+  for (auto [which, data, bytes] : {std::tuple<const char *, const void *, size_t>{
+                                        "its first operand", call.a, cuda::bytesOf(dims.a(call.of), call.type)},
+                                    {"its second operand", call.b, cuda::bytesOf(dims.b(call.of), call.type)},
+                                    {"its result", call.result, cuda::bytesOf(dims.result(call.of), call.type)},
+                                    {"its workspace", call.workspace, call.workspaceBytes}})
+    if (!isInside(data, bytes, uses))
+      return std::string(which) + " of " + std::to_string(bytes) + " bytes goes beyond its buffer";
+  return "";
+}
+
+template <typename Args> bool readArgs(const Work &work, Args &args) {
+  if (work.args.size() != sizeof(Args))
+    return false;
+  std::memcpy(&args, work.args.data(), sizeof(Args));
+  return true;
 }
 
 } // namespace
@@ -143,6 +167,16 @@ Status CheckingDevice::copy(const MemoryUse &onDevice, const void *onHost, bool 
   return Status::success();
 }
 
+Result<std::string> CheckingDevice::prepare(const Work &work) {
+  cuda::ConvolutionCall call;
+  if (work.kernel != cuda::kConvolution || !readArgs(work, call))
+    return Status::error("no library has " + work.kernel);
+  if (lacksCudnn)
+    return Status::error("cuDNN is missing");
+  std::string rule = cuda::brokenRule(call);
+  return rule.empty() ? Result<std::string>("cuDNN's stand-in") : Status::error(rule);
+}
+
 Status CheckingDevice::launch(const Work &work, int stream) {
   if (!isCapturing)
     return perform(work, stream);
@@ -162,12 +196,7 @@ Status CheckingDevice::perform(const Work &work, int stream) {
 }
 
 Status CheckingDevice::execute(const Work &work) const {
-  auto argsAs = [&]<typename Args>(Args &args) {
-    if (work.args.size() != sizeof(Args))
-      return false;
-    std::memcpy(&args, work.args.data(), sizeof(Args));
-    return true;
-  };
+  auto argsAs = [&](auto &args) { return readArgs(work, args); };
   if (work.kernel == kCopy) {
     cuda::CopyArgs args;
     if (!argsAs(args))
@@ -191,6 +220,17 @@ Status CheckingDevice::execute(const Work &work) const {
     if (std::string fault = beyondUses(args, work.uses); !fault.empty())
       return Status::error(fault);
     hostMatmul(args);
+    return Status::success();
+  }
+  if (work.kernel == cuda::kConvolution) {
+    cuda::ConvolutionCall call;
+    if (!argsAs(call))
+      return Status::error("the arguments are those of another kernel");
+    if (std::string rule = cuda::brokenRule(call); !rule.empty())
+      return Status::error("cuDNN refuses it: " + rule);
+    if (std::string fault = beyondUses(call, work.uses); !fault.empty())
+      return Status::error(fault);
+    hostConvolution(call);
     return Status::success();
   }
   if (work.kernel == cuda::kAllReduce) {

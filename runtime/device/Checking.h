@@ -19,6 +19,7 @@ public:
   Status useOnHost(const MemoryUse &use) override;
   Status copyIn(const MemoryUse &to, const void *from, int stream) override;
   Status copyOut(void *to, const MemoryUse &from, int stream) override;
+  Result<std::string> prepare(const Work &work) override;
   Status launch(const Work &work, int stream) override;
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
@@ -37,6 +38,7 @@ public:
 
   /// Events that are not recorded, for tests: waits for them are left out.
   std::vector<int> lostEvents;
+  bool lacksCudnn = false; ///< For tests: as a machine without the library.
   size_t launches = 0;
 
 private:

@@ -66,6 +66,9 @@ public:
   virtual Status copyIn(const MemoryUse &to, const void *from, int stream) = 0;
   /// `to` holds the bytes after synchronise().
   virtual Status copyOut(void *to, const MemoryUse &from, int stream) = 0;
+  /// Makes ready a call of a library that a plan can do without, and tells what was chosen for it; an error where this
+  /// device does not run it.
+  virtual Result<std::string> prepare(const Work &work) = 0;
   virtual Status launch(const Work &work, int stream) = 0;
   virtual Status record(int event, int stream) = 0;
   virtual Status wait(int event, int stream) = 0;

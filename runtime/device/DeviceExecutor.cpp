@@ -1,6 +1,7 @@
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/Collective.h"
+#include "runtime/kernels/cuda/table/Convolution.h"
 #include <algorithm>
 #include <cstring>
 
@@ -174,32 +175,56 @@ Status DeviceExecutor::addStep(const Step &step, Scope &scope) {
                          ": compile the model with the same kernels");
   if (program.mayFail)
     faultSteps.push_back(describe(step.spec));
-  addLaunches(step, scope, program,
-              {"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, false, false, &step});
+  MemoryUse workspace{"its workspace", scope.arena + step.workspaceOffset, step.workspaceBytes, false, false, &step};
+  if (!program.plain.empty())
+    chooseLibrary(step, scope, program, workspace);
+  addLaunches(step, scope, program, workspace);
   return Status::success();
 }
 
-void DeviceExecutor::addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace) {
-  std::byte *fault = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
-  for (cuda::Launch &launch : program.launches) {
-    Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, std::move(launch.args), {}};
-    for (const cuda::Pointer &pointer : launch.pointers) {
-      const cuda::Operand &operand = pointer.operand;
-      bool isRead = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Read)) != 0;
-      bool isWritten = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Write)) != 0;
-      MemoryUse place;
-      if (operand.kind == cuda::Operand::Workspace)
-        place = {workspace.name, workspace.data, workspace.bytes, isRead, isWritten, workspace.value};
-      else if (operand.kind == cuda::Operand::Fault)
-        place = {"what it reports", fault, sizeof(uint64_t), isRead, isWritten, faults};
-      else
-        place = use(scope, (operand.kind == cuda::Operand::Input ? step.inputs : step.outputs)[operand.index], isRead,
-                    isWritten);
-      place.data += operand.offset;
-      place.bytes = operand.bytes ? operand.bytes : place.bytes - operand.offset;
-      std::memcpy(item.args.data() + pointer.place, &place.data, sizeof(place.data));
-      item.uses.push_back(std::move(place));
+void DeviceExecutor::chooseLibrary(const Step &step, const Scope &scope, cuda::Program &program,
+                                   const MemoryUse &workspace) {
+  for (const cuda::Launch &launch : program.launches) {
+    if (launch.kernel != cuda::kConvolution)
+      continue;
+    Result<std::string> choice = device.prepare(bind(step, scope, launch, workspace));
+    if (options.onChoice)
+      options.onChoice(describe(step.spec), choice);
+    if (!choice) {
+      program.launches = std::move(program.plain);
+      return;
     }
+  }
+}
+
+Work DeviceExecutor::bind(const Step &step, const Scope &scope, const cuda::Launch &launch,
+                          const MemoryUse &workspace) const {
+  std::byte *fault = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
+  Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, launch.args, {}};
+  for (const cuda::Pointer &pointer : launch.pointers) {
+    const cuda::Operand &operand = pointer.operand;
+    bool isRead = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Read)) != 0;
+    bool isWritten = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Write)) != 0;
+    MemoryUse place;
+    if (operand.kind == cuda::Operand::Workspace)
+      place = {workspace.name, workspace.data, workspace.bytes, isRead, isWritten, workspace.value};
+    else if (operand.kind == cuda::Operand::Fault)
+      place = {"what it reports", fault, sizeof(uint64_t), isRead, isWritten, faults};
+    else
+      place = use(scope, (operand.kind == cuda::Operand::Input ? step.inputs : step.outputs)[operand.index], isRead,
+                  isWritten);
+    place.data += operand.offset;
+    place.bytes = operand.bytes ? operand.bytes : place.bytes - operand.offset;
+    std::memcpy(item.args.data() + pointer.place, &place.data, sizeof(place.data));
+    item.uses.push_back(std::move(place));
+  }
+  return item;
+}
+
+void DeviceExecutor::addLaunches(const Step &step, Scope &scope, const cuda::Program &program,
+                                 const MemoryUse &workspace) {
+  for (const cuda::Launch &launch : program.launches) {
+    Work item = bind(step, scope, launch, workspace);
     bool isCopyInPlace = item.kernel == "copy_bytes" && item.uses[0].data == item.uses[1].data;
     if (!isCopyInPlace)
       work.push_back(std::move(item));

@@ -6,8 +6,9 @@
 #include "runtime/plan/Plan.h"
 
 namespace recast::cuda {
+struct Launch;
 struct Program;
-}
+} // namespace recast::cuda
 
 namespace recast::device {
 
@@ -17,6 +18,9 @@ struct DeviceOptions {
   /// The ranks that train together, each on a device of its own; null: this process alone.
   Communicator *ranks = nullptr;
   size_t bucketBytes = kBucketBytes; ///< That ranks reduce at a time, at most.
+  /// Told, for each call of a library that a plan can do without, what was chosen for the step, or why plain kernels
+  /// run in its place.
+  std::function<void(const std::string &step, const Result<std::string> &choice)> onChoice = {};
 };
 
 /// One piece of work, where it runs and what it waits for.
@@ -84,8 +88,11 @@ private:
   Status flatten(Scope &scope);
   Status addStep(const Step &step, Scope &scope);
   Status addCollective(const Step &step, Scope &scope);
-  /// `workspace`: the memory of Operand::Workspace.
-  void addLaunches(const Step &step, Scope &scope, cuda::Program &program, const MemoryUse &workspace);
+  /// Takes the program's plain kernels where the device does not run its calls.
+  void chooseLibrary(const Step &step, const Scope &scope, cuda::Program &program, const MemoryUse &workspace);
+  /// A launch as work. `workspace`: the memory of Operand::Workspace.
+  Work bind(const Step &step, const Scope &scope, const cuda::Launch &launch, const MemoryUse &workspace) const;
+  void addLaunches(const Step &step, Scope &scope, const cuda::Program &program, const MemoryUse &workspace);
   Status addGenerated(const Step &step, Scope &scope);
   Status addScan(const Step &step, Scope &scope);
   Status addUpdates();

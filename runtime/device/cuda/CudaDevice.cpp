@@ -28,14 +28,17 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   Result<Driver> driver = openDriver();
   if (!driver)
     return driver.status();
-  return create(*driver, nullptr, nullptr, ordinal);
+  return create(*driver, nullptr, nullptr, nullptr, ordinal);
 }
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, const CublasLtFunctions *lt,
-                                                       const NcclFunctions *nccl, int ordinal) {
+                                                       const CudnnFunctions *dnn, const NcclFunctions *nccl,
+                                                       int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(driver));
   if (lt)
     device->ltFunctions = *lt;
+  if (dnn)
+    device->dnnFunctions = *dnn;
   if (nccl)
     device->ncclFunctions = *nccl;
   if (Status status = device->begin(ordinal); !status.ok())
@@ -173,12 +176,43 @@ Status CudaDevice::copyOut(void *to, const MemoryUse &from, int stream) {
   return driver.check(driver.copyToHost(to, address(from.data), from.bytes, *on), "cuMemcpyDtoHAsync of " + from.name);
 }
 
+Status CudaDevice::openDnn() {
+  if (!dnnFunctions) {
+    Result<CudnnFunctions> opened = openCudnn();
+    if (!opened)
+      return opened.status();
+    dnnFunctions = *opened;
+  }
+  Result<std::unique_ptr<Cudnn>> made = Cudnn::create(*dnnFunctions);
+  if (made)
+    dnn = std::move(*made);
+  return made.status();
+}
+
+Result<std::string> CudaDevice::prepare(const Work &work) {
+  Result<cuda::ConvolutionCall> call = argsOf<cuda::ConvolutionCall>(work);
+  if (!call || work.kernel != cuda::kConvolution)
+    return call ? Status::error("no library has " + work.kernel) : call.status();
+  if (std::string rule = cuda::brokenRule(*call); !rule.empty())
+    return Status::error(rule);
+  if (!dnn && dnnMissing.empty())
+    if (Status status = openDnn(); !status.ok())
+      dnnMissing = status.message();
+  return dnn ? dnn->prepare(*call) : Status::error(dnnMissing);
+}
+
 Status CudaDevice::launch(const Work &work, int stream) {
   Result<CudaHandle> on = streamOf(stream);
   if (!on)
     return on.status();
   if (work.kernel == cuda::kMatmul)
     return launchMatmul(work, *on);
+  if (work.kernel == cuda::kConvolution) {
+    Result<cuda::ConvolutionCall> call = argsOf<cuda::ConvolutionCall>(work);
+    if (!call || !dnn)
+      return call ? Status::error(work.step + ": its convolution was not prepared") : call.status();
+    return dnn->convolve(*call, work.step, *on);
+  }
   if (work.kernel == cuda::kAllReduce) {
     Result<cuda::AllReduceArgs> args = argsOf<cuda::AllReduceArgs>(work);
     if (!args || !nccl)

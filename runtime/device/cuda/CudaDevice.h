@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/device/Device.h"
 #include "runtime/device/cuda/CublasLt.h"
+#include "runtime/device/cuda/Cudnn.h"
 #include "runtime/device/cuda/Driver.h"
 #include "runtime/device/cuda/Nccl.h"
 #include <map>
@@ -11,11 +12,11 @@ namespace recast::device {
 
 class CudaDevice final : public Device {
 public:
-  /// Opens the driver; cuBLASLt is opened at the first product, NCCL by join().
+  /// Opens the driver; cuBLASLt is opened at the first product, cuDNN at the first convolution, NCCL by join().
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
-  /// Over functions that the caller has; `lt` and `nccl` may be null.
+  /// Over functions that the caller has; those of libraries may be null.
   static Result<std::unique_ptr<CudaDevice>> create(const Driver &driver, const CublasLtFunctions *lt,
-                                                    const NcclFunctions *nccl, int ordinal);
+                                                    const CudnnFunctions *dnn, const NcclFunctions *nccl, int ordinal);
   ~CudaDevice() override;
 
   /// The compute capability of a device, 90 for sm_90. Opens the driver.
@@ -30,6 +31,7 @@ public:
   Status useOnHost(const MemoryUse &) override { return Status::success(); }
   Status copyIn(const MemoryUse &to, const void *from, int stream) override;
   Status copyOut(void *to, const MemoryUse &from, int stream) override;
+  Result<std::string> prepare(const Work &work) override;
   Status launch(const Work &work, int stream) override;
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
@@ -49,6 +51,7 @@ private:
   Status loadModule(const char *text, const std::string &name);
   Status loadKernels();
   Status launchMatmul(const Work &work, CudaHandle stream);
+  Status openDnn();
   Result<CudaHandle> streamOf(int stream);
   Result<CudaHandle> eventOf(int event);
 
@@ -57,6 +60,9 @@ private:
   int architecture = 0;
   std::optional<CublasLtFunctions> ltFunctions;
   std::unique_ptr<CublasLt> lt;
+  std::optional<CudnnFunctions> dnnFunctions;
+  std::unique_ptr<Cudnn> dnn;
+  std::string dnnMissing; ///< Why there is none, once that is known.
   std::optional<NcclFunctions> ncclFunctions;
   std::unique_ptr<Nccl> nccl; ///< Where there are several ranks.
   std::vector<CudaHandle> modules, streams, events, graphs;

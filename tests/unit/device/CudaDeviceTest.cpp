@@ -6,6 +6,8 @@
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
 #include "runtime/kernels/cuda/table/Ptx.h"
+#include "tests/unit/device/ConvolutionExamples.h"
+#include "tests/unit/device/FakeCudnn.h"
 #include "tests/unit/device/StandIns.h"
 #include <gmock/gmock.h>
 
@@ -21,11 +23,14 @@ protected:
   std::unique_ptr<CudaDevice> make() {
     CublasLtFunctions lt = fakeLt();
     NcclFunctions nccl = fakeNccl();
-    auto device = CudaDevice::create(fakeDriver(), &lt, &nccl, 0);
+    CudnnFunctions dnn = test::fakeCudnn(cudnn);
+    cudnn.perform = perform;
+    auto device = CudaDevice::create(fakeDriver(), &lt, &dnn, &nccl, 0);
     EXPECT_TRUE(device) << device.message();
     return device ? std::move(*device) : nullptr;
   }
   Fake state;
+  test::FakeCudnn cudnn;
 };
 
 /// y[4,5] = xᵀ[4,6] · w[6,5] + bias; z = transpose(y); p[2,3,5] = q[2,3,6] · w as a batch.
@@ -157,6 +162,33 @@ TEST_F(CudaDeviceTest, RunsProductsOf8Bits) {
   EXPECT_EQ(status.message(), "node 'x' (fp8_product): 8-bit products need sm_89 or later; this is Stand-in (sm_80)");
 }
 
+/// By cuDNN, and by the plain kernel where that does not start.
+TEST_F(CudaDeviceTest, RunsConvolutions) {
+  for (bool isBroken : {false, true})
+    for (DType type : {DType::F32, DType::BF16})
+      for (const test::ConvolutionExample &example : test::convolutionExamples(type)) {
+        SCOPED_TRACE(example.op.name + " " + toString(example.inputs[0].type));
+        state.captured.clear(), state.launched.clear();
+        cudnn.isBroken = isBroken, cudnn.algorithms.clear();
+        std::unique_ptr<CudaDevice> device = make();
+        Plan plan = example.plan();
+        DeviceOptions options;
+        std::string choice;
+        options.onChoice = [&](const std::string &, const Result<std::string> &made) {
+          choice = made ? *made : made.message();
+        };
+        auto executor = DeviceExecutor::create(plan, *device, options);
+        ASSERT_TRUE(executor) << executor.message();
+        EXPECT_THAT(choice, HasSubstr(isBroken ? "cudnnCreate: not initialised" : "cuDNN's "));
+        test::Array got;
+        Status status = example.run(**executor, got);
+        ASSERT_TRUE(status.ok()) << status.message();
+        test::expectConvolution(example, got);
+        EXPECT_EQ(cudnn.algorithms.size(), isBroken ? 0u : 1u);
+        EXPECT_EQ(state.launched.size(), isBroken || example.inputs.size() > 2 ? 1u : 0u);
+      }
+}
+
 /// sum[3,5] and bf16[4] are summed, largest[2] is the maximum; the rank is this one's.
 struct RanksPlan {
   Plan plan;
@@ -272,11 +304,11 @@ TEST_F(CudaDeviceTest, LostRanksEndTheRun) {
 
 TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   state.devices = 0;
-  auto none = CudaDevice::create(fakeDriver(), nullptr, nullptr, 0);
+  auto none = CudaDevice::create(fakeDriver(), nullptr, nullptr, nullptr, 0);
   ASSERT_FALSE(none);
   EXPECT_THAT(none.message(), HasSubstr("this machine has 0 CUDA devices"));
   state.devices = 1, state.major = 7;
-  auto old = CudaDevice::create(fakeDriver(), nullptr, nullptr, 0);
+  auto old = CudaDevice::create(fakeDriver(), nullptr, nullptr, nullptr, 0);
   ASSERT_FALSE(old);
   EXPECT_EQ(old.message(), "Stand-in (sm_70) is too old: sm_80 or later is needed");
   state.major = 9;

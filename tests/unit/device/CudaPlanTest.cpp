@@ -127,8 +127,8 @@ TEST_P(CudaPlan, RunsAsOnTheCpu) {
   std::unique_ptr<Plan> plan = compile("cuda"), cpuPlan = compile("cpu");
   ASSERT_TRUE(plan && cpuPlan);
   for (const Step &step : plan->steps)
-    EXPECT_TRUE(step.library == "cuda" || step.library == "cublaslt" || step.library == "generated" ||
-                !step.bodies.empty())
+    EXPECT_TRUE(step.library == "cuda" || step.library == "cublaslt" || step.library == "cudnn" ||
+                step.library == "generated" || !step.bodies.empty())
         << step.spec.op << " " << step.library;
   size_t float8Products = 0, dequantised = 0;
   forEachStep(*plan, [&](const Plan &, const Step &step) {

@@ -59,7 +59,10 @@ namespace {
 
 class EmulatedKernel final : public recast::Kernel {
 public:
-  EmulatedKernel(const StepSpec &spec, Program program) : name(spec.name), op(spec.op), program(std::move(program)) {}
+  EmulatedKernel(const StepSpec &spec, Program compiled) : name(spec.name), op(spec.op), program(std::move(compiled)) {
+    if (!program.plain.empty()) // There are no libraries here.
+      program.launches = std::move(program.plain);
+  }
   size_t workspaceBytes() const override { return program.workspaceBytes; }
   std::vector<InPlace> inPlace() const override { return program.inPlace; }
   bool mayFail() const override { return program.mayFail; }

@@ -104,6 +104,12 @@ template <typename T> void convGradWeight(const ConvolutionArgs &a) {
   }
 }
 
+template <typename T> void addBias(const BiasArgs &a) {
+  T *y = static_cast<T *>(a.y);
+  for (int64_t i = gridThread(); i < a.planes * a.elems; i += gridThreads())
+    y[i] = roundTo<T>(real(y[i]) + real(static_cast<const T *>(a.bias)[i / a.elems % a.channels]));
+}
+
 /// Elements that an average is divided by along one axis: taps inside the input, or inside input and padding.
 int64_t averaged(const WindowArgs &w, int axis, int64_t o, bool countsPadding) {
   int64_t start = o * w.stride[axis] - w.padBegin[axis], count = 0;
@@ -287,6 +293,7 @@ RECAST_KERNELS(windowKernels,
   RECAST_KERNEL_BY_FLOAT(conv, kThreads, ConvolutionArgs, conv)
   RECAST_KERNEL_BY_FLOAT(conv_grad_input, kThreads, ConvolutionArgs, convGradInput)
   RECAST_KERNEL_BY_FLOAT(conv_grad_weight, kThreads, ConvolutionArgs, convGradWeight)
+  RECAST_KERNEL_BY_FLOAT(add_bias, kThreads, BiasArgs, addBias)
   RECAST_KERNEL_BY_FLOAT(pool, kThreads, PoolArgs, pool)
   RECAST_KERNEL_BY_FLOAT(global_pool, kThreads, GlobalPoolArgs, globalPool)
   RECAST_KERNEL_BY_FLOAT(max_pool_winners, kThreads, PoolGradArgs, maxPoolWinners)

@@ -21,6 +21,13 @@ struct ConvolutionArgs {
   int64_t n, c, m, group;
 };
 
+/// add_bias_T: y[n,c,i] += bias[c], over n * c planes of `elems`. Rounds once more than a kernel that sums both.
+struct BiasArgs {
+  void *y;
+  const void *bias;
+  int64_t planes, channels, elems;
+};
+
 enum class PoolKind : int { Max, Average, Lp };
 
 /// pool_T: of each window. `indices` of the maxima may be null.

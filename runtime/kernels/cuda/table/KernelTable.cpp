@@ -1,4 +1,5 @@
 #include "runtime/kernels/cuda/table/KernelTable.h"
+#include "runtime/kernels/cuda/table/Convolution.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
 #include <algorithm>
 
@@ -16,8 +17,10 @@ std::span<const Row> rows() {
 }
 
 std::string_view libraryOf(const Program &program) {
-  bool isProduct = std::ranges::any_of(program.launches, [](const Launch &launch) { return launch.kernel == kMatmul; });
-  return isProduct ? "cublaslt" : "cuda";
+  auto has = [&](std::string_view kernel) {
+    return std::ranges::any_of(program.launches, [&](const Launch &launch) { return launch.kernel == kernel; });
+  };
+  return has(kMatmul) ? "cublaslt" : has(kConvolution) ? "cudnn" : "cuda";
 }
 
 const Row *findRow(const StepSpec &spec) {

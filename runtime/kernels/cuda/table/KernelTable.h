@@ -46,6 +46,9 @@ struct Program {
   size_t workspaceBytes = 0;
   std::vector<InPlace> inPlace; ///< As Kernel::inPlace.
   bool mayFail = false;         ///< As Kernel::mayFail: some launch has a Fault.
+  /// Instead of `launches` where a device cannot run a library's call among them; empty where all devices can.
+  std::vector<Launch> plain;
+  std::vector<std::string> refusals; ///< As Step::refusals: of libraries that would come first.
 
   /// Reserves workspace, aligned to 64 bytes.
   Operand reserve(size_t bytes) {
@@ -131,12 +134,16 @@ std::span<const Row> fp8ProductRows();
 std::span<const Row> collectiveRows();
 std::span<const Row> orderRows();
 
+/// An attribute that the compiler sets on convolutions: 1 where both factors come out of round_tf32.
+inline constexpr std::string_view kTf32 = "recast.tf32";
+
 /// All rows.
 std::span<const Row> rows();
 /// The row of an operator; null where there is none.
 const Row *findRow(const StepSpec &spec);
 
-/// What Step::library calls the program: "cublaslt" where it has a product, else "cuda".
+/// What Step::library calls the program: "cublaslt" where it has a product, "cudnn" where it has a
+/// convolution of that library, else "cuda".
 std::string_view libraryOf(const Program &program);
 
 /// The program of a step, or a refusal. An empty program does nothing: its outputs have no elements.

@@ -1,5 +1,8 @@
-// Convolutions, poolings and batch normalisation. The geometry is the CPU's (runtime/reference/ConvolutionWindow.h).
+// Convolutions, poolings and batch normalisation. cuDNN has the convolutions whose padding it can do, and plain kernels
+// for machines without it; all else is plain kernels. The geometry is the CPU's
+// (runtime/reference/ConvolutionWindow.h).
 #include "runtime/kernels/cuda/source/Window.h"
+#include "runtime/kernels/cuda/table/Convolution.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/plan/DType.h"
 #include "runtime/reference/ConvolutionWindow.h"
@@ -22,41 +25,80 @@ std::string refuseType(const TensorType &type) {
   return !isFloat(type.dtype) || type.dtype == DType::F64 ? unsupported(type.dtype) : "";
 }
 
-enum class Direction { Forward, Input, Weight };
+/// A convolution of the library, with its bias afterwards. `plain` becomes what runs where there is no such library.
+void callLibrary(Program &program, const ConvolutionCall &call, bool hasBias, LaunchOf<ConvolutionArgs> &plain) {
+  Program other;
+  plain.into(other);
+  program.plain = std::move(other.launches);
+  Operand scratch = program.reserve(call.workspaceBytes);
+  LaunchOf<ConvolutionCall>(std::string(kConvolution), call)
+      .read(&ConvolutionCall::a, input(0))
+      .read(&ConvolutionCall::b, input(1))
+      .write(&ConvolutionCall::result, output(0))
+      .write(&ConvolutionCall::workspace, scratch)
+      .grid(1, 1)
+      .into(program);
+  if (!hasBias)
+    return;
+  const WindowArgs &w = call.window;
+  bool isTransposed = call.of == ConvolutionResult::Input;
+  const Axes &plane = isTransposed ? w.in : w.out;
+  BiasArgs bias{.y = nullptr,
+                .bias = nullptr,
+                .planes = call.n * (isTransposed ? call.c : call.m),
+                .channels = isTransposed ? call.c : call.m,
+                .elems = plane[0] * plane[1] * plane[2]};
+  LaunchOf<BiasArgs>("add_bias" + typeSuffix(call.type), bias)
+      .update(&BiasArgs::y, output(0))
+      .read(&BiasArgs::bias, input(2))
+      .grid(blocksFor(bias.planes * bias.elems))
+      .into(program);
+}
 
 /// `of` gives the geometry; a bias may be input 2.
-template <reference::Convolution (*of)(const StepSpec &), Direction direction>
+template <reference::Convolution (*of)(const StepSpec &), ConvolutionResult result>
 std::string compileConvolution(const StepSpec &spec, Program &program) {
   if (std::string refusal = refuseType(spec.inputs[0]); !refusal.empty())
     return refusal;
   if (std::string refusal = reference::refuseConvolution(spec); !refusal.empty())
     return refusal;
   reference::Convolution conv = of(spec);
-  const TensorType &result = spec.outputs[0];
-  if (result.elems() == 0)
+  const TensorType &to = spec.outputs[0];
+  if (to.elems() == 0)
     return "";
-  constexpr const char *kNames[] = {"conv", "conv_grad_input", "conv_grad_weight"};
-  LaunchOf<ConvolutionArgs> launch(kNames[static_cast<int>(direction)] + typeSuffix(result.dtype),
-                                   {.window = windowArgs(conv.window),
-                                    .a = nullptr,
-                                    .b = nullptr,
-                                    .bias = nullptr,
-                                    .result = nullptr,
-                                    .n = conv.n,
-                                    .c = conv.c,
-                                    .m = conv.m,
-                                    .group = conv.group});
-  if (spec.inputs[0].elems() && spec.inputs[1].elems())
-    launch.read(&ConvolutionArgs::a, input(0)).read(&ConvolutionArgs::b, input(1));
-  else
+  if (!spec.inputs[0].elems() || !spec.inputs[1].elems())
     return "an operand is empty";
+  constexpr const char *kNames[] = {"conv", "conv_grad_input", "conv_grad_weight"};
+  LaunchOf<ConvolutionArgs> plain(kNames[static_cast<int>(result)] + typeSuffix(to.dtype),
+                                  {.window = windowArgs(conv.window),
+                                   .a = nullptr,
+                                   .b = nullptr,
+                                   .bias = nullptr,
+                                   .result = nullptr,
+                                   .n = conv.n,
+                                   .c = conv.c,
+                                   .m = conv.m,
+                                   .group = conv.group});
+  plain.read(&ConvolutionArgs::a, input(0)).read(&ConvolutionArgs::b, input(1));
   bool hasBias = has(spec.inputs, 2) && (spec.op == "Conv" || spec.op == "ConvTranspose");
   if (hasBias)
-    launch.read(&ConvolutionArgs::bias, input(2));
-  launch.write(&ConvolutionArgs::result, output(0))
-      .grid(direction == Direction::Weight ? std::min<int64_t>(result.elems(), 8192) : blocksFor(result.elems()),
-            direction == Direction::Weight ? threadsToReduce(conv.n * conv.window.outElems()) : kBlockThreads)
-      .into(program);
+    plain.read(&ConvolutionArgs::bias, input(2));
+  constexpr bool isWeight = result == ConvolutionResult::Weight;
+  plain.write(&ConvolutionArgs::result, output(0))
+      .grid(isWeight ? std::min<int64_t>(to.elems(), 8192) : blocksFor(to.elems()),
+            isWeight ? threadsToReduce(conv.n * conv.window.outElems()) : kBlockThreads);
+  ConvolutionCall call{};
+  call.window = windowArgs(conv.window);
+  call.n = conv.n, call.c = conv.c, call.m = conv.m, call.group = conv.group;
+  call.type = to.dtype, call.of = result;
+  call.tf32 = spec.attrs.getInt(kTf32, 0) != 0;
+  call.workspaceBytes = workspaceFor(call);
+  if (std::string rule = brokenRule(call); rule.empty()) {
+    callLibrary(program, call, hasBias, plain);
+  } else {
+    program.refusals.push_back("cudnn: " + rule);
+    plain.into(program);
+  }
   return "";
 }
 
@@ -210,10 +252,10 @@ std::string compileBatchNormGrad(const StepSpec &spec, Program &program) {
 
 std::span<const Row> windowRows() {
   static constexpr Row rows[] = {
-      {"", "Conv", 1, kNewest, compileConvolution<reference::convOf, Direction::Forward>},
-      {"", "ConvTranspose", 1, kNewest, compileConvolution<reference::convTransposeOf, Direction::Input>},
-      {"recast", "conv_grad_input", 1, 1, compileConvolution<reference::convGradInputOf, Direction::Input>},
-      {"recast", "conv_grad_weight", 1, 1, compileConvolution<reference::convGradWeightOf, Direction::Weight>},
+      {"", "Conv", 1, kNewest, compileConvolution<reference::convOf, ConvolutionResult::Output>},
+      {"", "ConvTranspose", 1, kNewest, compileConvolution<reference::convTransposeOf, ConvolutionResult::Input>},
+      {"recast", "conv_grad_input", 1, 1, compileConvolution<reference::convGradInputOf, ConvolutionResult::Input>},
+      {"recast", "conv_grad_weight", 1, 1, compileConvolution<reference::convGradWeightOf, ConvolutionResult::Weight>},
       {"", "MaxPool", 1, kNewest, compilePool<PoolKind::Max>},
       {"", "AveragePool", 1, kNewest, compilePool<PoolKind::Average>},
       {"", "LpPool", 1, kNewest, compilePool<PoolKind::Lp>},
