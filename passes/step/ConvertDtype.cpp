@@ -86,7 +86,8 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     });
   }
 
-  // A single number is a constant of the formula unless it may be a parameter, as anything larger that is no known table.
+  // A single number is a constant of the formula unless it may be a parameter, as may anything larger that is no known
+  // table.
   static Widen widening(Value value, TensorAttr tensor) {
     if (tensor.getType().getNumElements() == 1)
       return isCompared(value) || gradient::looksLikeParameter(value) ? Widen::Exactly : Widen::Constant;

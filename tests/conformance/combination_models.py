@@ -43,8 +43,8 @@ def operators(model):
 
 def traits_of(model):
     found = operators(model)
-    return {trait for trait, names in {"statistics": {"BatchNormalization"},
-                                       "dropout": {"Dropout", "Bernoulli", "RandomUniformLike"}}.items() if found & names}
+    traits = {"statistics": {"BatchNormalization"}, "dropout": {"Dropout", "Bernoulli", "RandomUniformLike"}}
+    return {trait for trait, names in traits.items() if found & names}
 
 
 def from_corpus(test, folder):
@@ -117,13 +117,16 @@ class Small:
         kind = int(self.rng.integers(9))
         out = int(self.rng.choice([1, 3, 8, 16]))
         if kind == 0:
-            return self.node("Add", [self.node("MatMul", [x, self.parameter((width, out))]), self.parameter((out,))]), out
+            product = self.node("MatMul", [x, self.parameter((width, out))])
+            return self.node("Add", [product, self.parameter((out,))]), out
         if kind == 1:
             flag = int(self.often(0.5))
             bias = [self.parameter((out,))] if self.often(0.6) else []
-            return self.node("Gemm", [x, self.parameter((out, width) if flag else (width, out)), *bias], transB=flag), out
+            weight = self.parameter((out, width) if flag else (width, out))
+            return self.node("Gemm", [x, weight, *bias], transB=flag), out
         if kind == 2:
-            return self.node(str(self.rng.choice(["Relu", "Tanh", "Sigmoid"] + ["Softplus"] * (self.kind != "bf16"))), [x]), width
+            functions = ["Relu", "Tanh", "Sigmoid"] + ["Softplus"] * (self.kind != "bf16")
+            return self.node(str(self.rng.choice(functions)), [x]), width
         if kind == 3 and self.opset >= 17 and width > 1:
             return self.node("LayerNormalization", [x, self.parameter((width,), 0.1, 1.0), self.parameter((width,))],
                              axis=-1, epsilon=1e-5), width
@@ -182,6 +185,7 @@ class Small:
             if ignored:
                 self.note("ignore_index")
                 labels[self.rng.random(labels.shape) < 0.3] = -100
+                labels[:, 0] = 0  # The mean over no label at all is NaN, as ONNX says.
             self.add_input("labels", TensorProto.INT64 if self.often(0.7) else TensorProto.INT32, [self.rows], labels)
             extra = {"ignore_index": -100} if ignored else {}
             return self.node("SoftmaxCrossEntropyLoss", [y, "labels"], reduction=reduction, **extra)

@@ -1,9 +1,9 @@
 """Damaged files, for every tool that reads them: a run, or exit status 1 with an error that names the file.
 
-The subject is a seed, or a range of them as 0-99. Each takes one kind of file, cuts it, flips bits, puts in, takes out or
-repeats bytes, or fills a stretch with one byte, and has a tool read it with outputs that exist already. No tolerance: no
-signal, no hang, no more than ADDRESS_SPACE; an error leaves every output as it was and nothing else beside; a rewritten
-model passes onnx.checker where the damaged one does.
+The subject is a seed, or a range of them as 0-99. Each takes one kind of file, cuts it, flips bits, puts in, takes out
+or repeats bytes, or fills a stretch with one byte, and has a tool read it with outputs that exist already. No
+tolerance: no signal, no hang, no more than ADDRESS_SPACE; an error leaves every output as it was and nothing else beside; a
+rewritten model passes onnx.checker where the damaged one does.
 """
 import json
 import shutil
@@ -81,8 +81,8 @@ class Files:
         self.run_flags = ["--data-layout=batches", "--steps=2"]
         test.tool("recast-run", at("step.onnx"), f"--data={at('data.safetensors')}", *self.run_flags,
                   f"--state-out={at('state.safetensors')}")
-        test.tool("recast-run", at("step.onnx"), f"--data={at('data.safetensors')}", "--data-layout=batches", "--steps=1",
-                  "--checkpoint-every=1", f"--checkpoint-dir={self.folder}")
+        test.tool("recast-run", at("step.onnx"), f"--data={at('data.safetensors')}", "--data-layout=batches",
+                  "--steps=1", "--checkpoint-every=1", f"--checkpoint-dir={self.folder}")
         at("policy.yaml").write_text(POLICY)
         at("rates.txt").write_text("0.1\n0.01\n")
 
@@ -107,7 +107,8 @@ class Files:
                                                       f"--json={f / 'facts.json'}"], ["facts.json"]),
             "step": ("step.onnx", ["data.safetensors"], train("step.onnx", "data.safetensors"), ran),
             "plan": ("step.plan", ["step.onnx", "data.safetensors"], train("step.plan", "data.safetensors"), ran),
-            "plan's model": ("step.onnx", ["step.plan", "data.safetensors"], train("step.plan", "data.safetensors"), ran),
+            "plan's model": ("step.onnx", ["step.plan", "data.safetensors"], train("step.plan", "data.safetensors"),
+                             ran),
             "data": ("data.safetensors", ["step.onnx"], train("step.onnx", "data.safetensors"), ran),
             "npz": ("data.npz", ["step.onnx"], train("step.onnx", "data.npz"), ran),
             "packed npz": ("packed.npz", ["step.onnx"], train("step.onnx", "packed.npz"), ran),

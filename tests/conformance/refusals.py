@@ -111,7 +111,8 @@ def check_names(test):
     built = model([node("MatMul", ["x", "w"], ["hidden"], "product"),
                    node("ReduceMean", ["hidden"], ["loss"], "mean", keepdims=0)])
     file.write_bytes(built.SerializeToString().replace(b"hidden", b"h\xff\xfe\x80\xc0\xc1"))
-    refused(test, "a name that is no UTF-8", "recast-opt", [file, "-o", out], ["input.onnx", "tensor", "UTF"], outputs=[out])
+    refused(test, "a name that is no UTF-8", "recast-opt", [file, "-o", out], ["input.onnx", "tensor", "UTF"],
+            outputs=[out])
 
 
 def check_models(test):
@@ -141,8 +142,8 @@ def check_batches(test, step):
             ("no batch at all", {"x": x[:0], "labels": y[:0]}, ["data.safetensors"]),
             ("a scalar", {"x": np.float32(3), "labels": y}, ["x", "scalar"])]:
         kit.save(file, tensors)
-        refused(test, what, "recast-run", [step, f"--data={file}", "--data-layout=batches", f"--state-out={state}"], words,
-                outputs=[state])
+        run = [step, f"--data={file}", "--data-layout=batches", f"--state-out={state}"]
+        refused(test, what, "recast-run", run, words, outputs=[state])
     kit.save(file, {"x": x, "labels": y})
     return file
 
@@ -162,8 +163,8 @@ def check_outputs(test, source, step, data):
         full = no_longer_than(size)
         refused(test, f"a disk with {size} bytes: model", "recast-opt", [source, "-o", out], [out.name], outputs=[out],
                 prepare=full)
-        refused(test, f"a disk with {size} bytes: plan", "recast-opt", [step, "--dim=batch=4", "--emit=plan", "-o", out],
-                [out.name], outputs=[out], prepare=full)
+        refused(test, f"a disk with {size} bytes: plan", "recast-opt",
+                [step, "--dim=batch=4", "--emit=plan", "-o", out], [out.name], outputs=[out], prepare=full)
         refused(test, f"a disk with {size} bytes: state", "recast-run", [*run, f"--state-out={out}"], [out.name],
                 outputs=[out], prepare=full)
         refused(test, f"a disk with {size} bytes: outputs, and a state", "recast-run",
