@@ -225,8 +225,8 @@ int main(int argc, char **argv) {
       budget = static_cast<int64_t>(percent / 100 * static_cast<double>(plain.peakBytes));
     }
     Schedule before = solution.schedule;
-    solution = text == "min" ? leastPeak(problem, options)
-                             : solve(problem, budget, options, before.runs.empty() ? nullptr : &before);
+    const Schedule *known = before.runs.empty() ? nullptr : &before;
+    solution = text == "min" ? leastPeak(problem, options, known) : solve(problem, budget, options, known);
     std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::cout << text << " nodes " << problem.nodes.size() << " plain-peak " << plain.peakBytes << " plain-cost "
               << plain.cost << " budget " << budget << " peak " << solution.usage.peakBytes << " cost "

@@ -145,11 +145,11 @@ std::vector<Solution> curve(const Problem &problem, const std::vector<int64_t> &
   return result;
 }
 
-Solution leastPeak(const Problem &problem, const SolverOptions &options) {
+Solution leastPeak(const Problem &problem, const SolverOptions &options, const Schedule *start) {
   uint64_t effort = movesOf(problem, options);
   int64_t low = floorBound(problem, effort / kPeaks).bytes, bound = low;
   auto isNear = [&](int64_t peak) { return static_cast<double>(peak - low) <= kNearBound * static_cast<double>(low); };
-  Schedule best = plainSchedule(problem);
+  Schedule best = start ? *start : plainSchedule(problem);
   int64_t peak = usage(problem, best).peakBytes, aim = low;
   for (int i = 0; i < kPeaks && !isNear(peak); ++i) {
     if (auto schedule = fitAtAnyCost(problem, aim, effort)) {

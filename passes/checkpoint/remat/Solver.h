@@ -36,8 +36,8 @@ std::vector<Solution> curve(const Problem &problem, const std::vector<int64_t> &
 /// sizes of the sets of tensors that are looked at. Much of what it runs again is not needed: solve() takes that out.
 std::optional<Schedule> fitAtAnyCost(const Problem &problem, int64_t budgetBytes, uint64_t effort);
 
-/// The lowest peak found.
-Solution leastPeak(const Problem &problem, const SolverOptions &options = {});
+/// The lowest peak found; never above that of `start`.
+Solution leastPeak(const Problem &problem, const SolverOptions &options = {}, const Schedule *start = nullptr);
 
 struct Floor {
   int64_t bytes = 0; ///< No schedule's peak is less.
