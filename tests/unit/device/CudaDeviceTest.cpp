@@ -32,6 +32,7 @@ struct Fake {
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
   std::string ptx;
+  std::set<int> computeTypes; ///< Of products.
 } *fake;
 
 CudaHandle newHandle() { return reinterpret_cast<CudaHandle>(static_cast<uintptr_t>(++fake->handles) * 16); }
@@ -177,7 +178,10 @@ double scaleOf(const void *scale, int mode, int64_t row) {
 CublasLtFunctions fakeLt() {
   CublasLtFunctions lt{};
   lt.create = [](CudaHandle *handle) { return *handle = newHandle(), 0; };
-  lt.matmulDescCreate = [](CudaHandle *desc, int, int) { return *desc = newObject({}), 0; };
+  lt.matmulDescCreate = [](CudaHandle *desc, int computeType, int) {
+    fake->computeTypes.insert(computeType);
+    return *desc = newObject({}), 0;
+  };
   lt.matmulDescSet = [](CudaHandle desc, int attribute, const void *value, size_t) {
     if (attribute == 3)
       object(desc).transA = *static_cast<const int32_t *>(value) == 1;
@@ -333,11 +337,12 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
         step.inputs = std::move(inputs), step.outputs = {output};
         plan.steps.push_back(std::move(step));
       };
-      Attributes transA;
+      Attributes transA, tf32;
       transA.set("transA", int64_t(1));
+      tf32.set(std::string(cuda::kTf32), int64_t(1));
       add("Gemm", transA, {0, 4, 2}, 5);
       add("Transpose", {}, {5}, 6);
-      add("MatMul", {}, {3, 1}, 7);
+      add("MatMul", tf32, {3, 1}, 7);
       plan.outputs = {{"z", 6, -1}, {"p", 7, -1}};
       auto executor = DeviceExecutor::create(plan, *device, {.streams = streams, .graph = graph});
       ASSERT_TRUE(executor) << executor.message();
@@ -371,6 +376,7 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
             EXPECT_EQ(p[(n * 3 + i) * 5 + j], sum);
           }
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
+      EXPECT_THAT(state.computeTypes, testing::ElementsAre(68, 77)) << "CUBLAS_COMPUTE_32F and ..._FAST_TF32";
     }
   EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
 }
