@@ -91,7 +91,7 @@ LogicalResult Chooser::run() {
   });
   auto dequantised = useFp8Products(unit, architecture);
   forEachStep([&](Operation *op) {
-    if (isa<ConvOp, ConvTransposeOp, train::ConvGradInputOp, train::ConvGradWeightOp>(op) &&
+    if (isa<MatMulOp, GemmOp, ConvOp, ConvTransposeOp, train::ConvGradInputOp, train::ConvGradWeightOp>(op) &&
         cost::costOf(op).arithmetic == "tf32")
       unit.prepared.at(op).spec.attrs.set(std::string(cuda::kTf32), int64_t(1));
   });

@@ -33,10 +33,10 @@ template <typename T> void convolve(const cuda::ConvolutionCall &call) {
   int64_t elems = call.of == Output  ? call.n * call.m * out
                   : call.of == Input ? call.n * call.c * in
                                      : call.m * channels * taps;
-  std::vector<float> sums(static_cast<size_t>(elems));
+  std::vector<double> sums(static_cast<size_t>(elems));
   auto *a = static_cast<const T *>(call.a), *b = static_cast<const T *>(call.b);
   auto add = [&](int64_t to, const T &x, const T &y) {
-    sums[static_cast<size_t>(to)] += static_cast<float>(x) * static_cast<float>(y);
+    sums[static_cast<size_t>(to)] += static_cast<double>(x) * static_cast<double>(y);
   };
   for (int64_t n = 0; n < call.n; ++n)
     for (int64_t m = 0; m < call.m; ++m)

@@ -3,7 +3,8 @@
 
 namespace recast::device {
 
-/// cuDNN's convolution on the host, summed in f32 and rounded once. Precondition: brokenRule(call) is "".
+/// cuDNN's convolution on the host, summed in double and rounded once, as hostMatmul. Precondition: brokenRule(call) is
+/// "".
 void hostConvolution(const cuda::ConvolutionCall &call);
 
 } // namespace recast::device

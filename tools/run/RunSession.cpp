@@ -5,6 +5,7 @@
 #include "runtime/kernels/Parallel.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/ranks/Join.h"
+#include <set>
 
 namespace recast::tools {
 
@@ -22,16 +23,34 @@ int explain(const Executor &executor) {
   return kDone;
 }
 
+/// With --explain what was chosen for each step, else once for each reason that one runs on plain kernels.
+class ChoiceLog {
+public:
+  explicit ChoiceLog(const RunFlags &flags) : tool(flags.tool), isFull(flags.explain) {}
+  void operator()(const std::string &step, const Result<std::string> &choice) {
+    std::string text = choice ? *choice : "plain kernels: " + choice.message();
+    if (isFull && said.insert(step).second)
+      std::printf("%s: %s\n", step.c_str(), text.c_str());
+    else if (!isFull && !choice && said.insert(text).second)
+      std::fprintf(stderr, "%s: %s runs on %s\n", tool.c_str(), step.c_str(), text.c_str());
+  }
+
+private:
+  std::string tool;
+  bool isFull;
+  std::set<std::string> said;
+};
+
 Result<std::unique_ptr<Executor>> createDeviceExecutor(const RunFlags &flags, const Plan &plan, Communicator *ranks) {
   if (plan.device != "cuda")
     return Status::error("--device=" + flags.device + ": the plan is compiled for " + plan.device);
   if (flags.device == "check")
     return device::createSessionExecutor(plan, std::make_unique<device::CheckingDevice>(flags.checkedArchitecture),
-                                         {.streams = 3, .ranks = ranks});
+                                         {.streams = 3, .ranks = ranks, .onChoice = ChoiceLog(flags)});
   auto device = device::CudaDevice::open(flags.deviceOrdinal());
   if (!device)
     return device.status();
-  return device::createSessionExecutor(plan, std::move(*device), {.ranks = ranks});
+  return device::createSessionExecutor(plan, std::move(*device), {.ranks = ranks, .onChoice = ChoiceLog(flags)});
 }
 
 /// One line an output: what a model that is no step model was run for.

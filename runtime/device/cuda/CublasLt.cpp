@@ -12,7 +12,8 @@ constexpr int kBatchCount = 5, kBatchStride = 6;
 constexpr int kMostWorkspace = 1;
 constexpr int32_t kTransposed = 1; // CUBLAS_OP_T
 constexpr uint32_t kEpilogueBias = 4;
-constexpr int kComputeF32 = 68, kF32 = 0; // CUBLAS_COMPUTE_32F, CUDA_R_32F.
+// CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F.
+constexpr int kComputeF32 = 68, kComputeTf32 = 77, kF32 = 0;
 
 /// cudaDataType.
 int typeCode(DType type) {
@@ -79,7 +80,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::create(const CublasLtFunctions &func
 /// is the column-major transposed one as it lies. So its A is our b, its B our a, rows are columns, and what is
 /// transposed stays so.
 Status CublasLt::prepare(const cuda::MatmulArgs &args, Prepared &prepared) {
-  RECAST_TRY(lt.matmulDescCreate(&prepared.desc, kComputeF32, kF32))
+  RECAST_TRY(lt.matmulDescCreate(&prepared.desc, args.tf32 ? kComputeTf32 : kComputeF32, kF32))
   if (args.transB)
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kTransA, &kTransposed, sizeof(kTransposed)))
   if (args.transA)

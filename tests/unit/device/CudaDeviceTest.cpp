@@ -59,11 +59,12 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
         step.inputs = std::move(inputs), step.outputs = {output};
         plan.steps.push_back(std::move(step));
       };
-      Attributes transA;
+      Attributes transA, tf32;
       transA.set("transA", int64_t(1));
+      tf32.set(std::string(cuda::kTf32), int64_t(1));
       add("Gemm", transA, {0, 4, 2}, 5);
       add("Transpose", {}, {5}, 6);
-      add("MatMul", {}, {3, 1}, 7);
+      add("MatMul", tf32, {3, 1}, 7);
       plan.outputs = {{"z", 6, -1}, {"p", 7, -1}};
       auto executor = DeviceExecutor::create(plan, *device, {.streams = streams, .graph = graph});
       ASSERT_TRUE(executor) << executor.message();
@@ -97,6 +98,7 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
             EXPECT_EQ(p[(n * 3 + i) * 5 + j], sum);
           }
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
+      EXPECT_THAT(state.computeTypes, testing::ElementsAre(68, 77)) << "CUBLAS_COMPUTE_32F and ..._FAST_TF32";
     }
   EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
 }

@@ -22,6 +22,7 @@ struct Fake {
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
   std::string ptx;
+  std::set<int> computeTypes; ///< Of products.
 };
 inline Fake *fake;
 
@@ -168,7 +169,10 @@ inline double scaleOf(const void *scale, int mode, int64_t row) {
 inline CublasLtFunctions fakeLt() {
   CublasLtFunctions lt{};
   lt.create = [](CudaHandle *handle) { return *handle = newHandle(), 0; };
-  lt.matmulDescCreate = [](CudaHandle *desc, int, int) { return *desc = newObject({}), 0; };
+  lt.matmulDescCreate = [](CudaHandle *desc, int computeType, int) {
+    fake->computeTypes.insert(computeType);
+    return *desc = newObject({}), 0;
+  };
   lt.matmulDescSet = [](CudaHandle desc, int attribute, const void *value, size_t) {
     if (attribute == 3)
       object(desc).transA = *static_cast<const int32_t *>(value) == 1;

@@ -1,4 +1,4 @@
-// Convolutions, poolings and batch normalisation in plain form: for machines without cuDNN, and for what it refuses.
+// Poolings, batch normalisation, and convolutions in plain form: for machines without cuDNN, and for what it refuses.
 // Tensors are [N, C, d1, ...] with up to three spatial axes; fewer have leading axes of size 1.
 #pragma once
 #include "runtime/kernels/cuda/source/Cuda.h"

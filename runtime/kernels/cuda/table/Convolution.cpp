@@ -29,9 +29,9 @@ std::string brokenWindowRule(const WindowArgs &w) {
     if (w.padBegin[axis] < 0)
       return "padding is less than 0";
     if (int64_t wanted = outputDim(w, axis); w.out[axis] != wanted)
-      return "an axis of " + std::to_string(w.in[axis]) + " padded by " + std::to_string(w.padBegin[axis]) +
-             " at both ends, which is the only padding there is, has " + std::to_string(wanted) +
-             " outputs, and this has " + std::to_string(w.out[axis]);
+      return "it pads both ends of an axis alike: padded by " + std::to_string(w.padBegin[axis]) + ", " +
+             std::to_string(w.in[axis]) + " elements have " + std::to_string(wanted) + " outputs, and not " +
+             std::to_string(w.out[axis]);
   }
   return "";
 }

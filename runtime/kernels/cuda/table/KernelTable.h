@@ -134,7 +134,7 @@ std::span<const Row> fp8ProductRows();
 std::span<const Row> collectiveRows();
 std::span<const Row> orderRows();
 
-/// An attribute that the compiler sets on convolutions: 1 where both factors come out of round_tf32.
+/// An attribute that the compiler sets on products and convolutions: 1 where both factors come out of round_tf32.
 inline constexpr std::string_view kTf32 = "recast.tf32";
 
 /// All rows.

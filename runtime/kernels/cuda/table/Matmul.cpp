@@ -85,6 +85,8 @@ std::string brokenRule(const MatmulArgs &args, int architecture) {
   bool isFloat8Product = isFloat8(args.typeA) || isFloat8(args.typeB);
   if (isFloat8Product ? !isFloat8(args.typeA) || !isFloat8(args.typeB) : args.typeA != args.typeB)
     return "operands of " + std::string(name(args.typeA)) + " and " + std::string(name(args.typeB));
+  if (args.tf32 && args.typeA != DType::F32)
+    return "tf32 products of " + std::string(name(args.typeA));
   if (args.m < 1 || args.n < 1 || args.k < 1 || args.batch < 1)
     return "an empty product";
   // cublasLtMatrixLayout: the leading dimension is no less than the rows of a column-major matrix.

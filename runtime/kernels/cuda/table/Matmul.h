@@ -30,6 +30,7 @@ struct MatmulArgs {
   DType typeA, typeB, typeD;
   ScaleMode scaleModeA, scaleModeB;
   bool transA, transB; ///< a is stored [k,m], b [n,k].
+  bool tf32;           ///< Operands of type f32 are multiplied as tf32.
 };
 
 /// Bytes of the scales of one matrix.

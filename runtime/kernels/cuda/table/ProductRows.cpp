@@ -46,6 +46,7 @@ MatmulArgs argsFor(const StepSpec &spec) {
   MatmulArgs args{};
   args.typeA = spec.inputs[0].dtype, args.typeB = spec.inputs[1].dtype, args.typeD = spec.outputs[0].dtype;
   args.batch = 1, args.alpha = 1;
+  args.tf32 = spec.attrs.getInt(kTf32, 0) != 0;
   return args;
 }
 
