@@ -208,7 +208,8 @@ Status CheckingDevice::execute(const Work &work) const {
     FillBytesArgs args;
     if (!argsAs(args))
       return Status::error("the arguments are those of another kernel");
-    std::memset(args.dst, args.value, static_cast<size_t>(args.bytes));
+    if (args.bytes) // An empty arena has no address.
+      std::memset(args.dst, args.value, static_cast<size_t>(args.bytes));
     return Status::success();
   }
   if (work.kernel == cuda::kMatmul) {

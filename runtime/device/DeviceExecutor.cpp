@@ -199,20 +199,21 @@ void DeviceExecutor::chooseLibrary(const Step &step, const Scope &scope, cuda::P
 
 Work DeviceExecutor::bind(const Step &step, const Scope &scope, const cuda::Launch &launch,
                           const MemoryUse &workspace) const {
-  std::byte *fault = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
   Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, launch.args, {}};
   for (const cuda::Pointer &pointer : launch.pointers) {
     const cuda::Operand &operand = pointer.operand;
     bool isRead = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Read)) != 0;
     bool isWritten = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Write)) != 0;
     MemoryUse place;
-    if (operand.kind == cuda::Operand::Workspace)
+    if (operand.kind == cuda::Operand::Workspace) {
       place = {workspace.name, workspace.data, workspace.bytes, isRead, isWritten, workspace.value};
-    else if (operand.kind == cuda::Operand::Fault)
-      place = {"what it reports", fault, sizeof(uint64_t), isRead, isWritten, faults};
-    else
+    } else if (operand.kind == cuda::Operand::Fault) {
+      std::byte *word = faults + (faultSteps.size() - 1) * sizeof(uint64_t);
+      place = {"what it reports", word, sizeof(uint64_t), isRead, isWritten, faults};
+    } else {
       place = use(scope, (operand.kind == cuda::Operand::Input ? step.inputs : step.outputs)[operand.index], isRead,
                   isWritten);
+    }
     place.data += operand.offset;
     place.bytes = operand.bytes ? operand.bytes : place.bytes - operand.offset;
     std::memcpy(item.args.data() + pointer.place, &place.data, sizeof(place.data));

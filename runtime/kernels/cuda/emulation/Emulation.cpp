@@ -107,7 +107,8 @@ Status Machine::run(const Kernel &kernel, int64_t blocks, int threadCount, std::
   isTracked.clear();
   for (const Range &range : ranges)
     isTracked.push_back(std::ranges::any_of(ranges, [&](const Range &other) {
-      auto begin = [](const Range &r) { return static_cast<const std::byte *>(r.data); };
+      // As numbers: a range may be all of memory, which no pointer has the end of.
+      auto begin = [](const Range &r) { return reinterpret_cast<uintptr_t>(r.data); };
       return other.isWritten && begin(range) < begin(other) + other.bytes && begin(other) < begin(range) + range.bytes;
     }));
   this->reversed = reversed;
