@@ -182,29 +182,16 @@ Status runEyeLike(const StepSpec &spec, const KernelArgs &args) {
   return Status::success();
 }
 
-/// DepthToSpace, and SpaceToDepth, which is its inverse. DCR reads the channel as (row, column, depth), CRD as
-/// (depth, row, column) of the block.
 template <bool toDepth> Status runDepthSpace(const StepSpec &spec, const KernelArgs &args) {
   const TensorRef &x = args.inputs[0], &y = args.outputs[0];
-  const TensorRef &deep = toDepth ? y : x, &wide = toDepth ? x : y;
-  int64_t block = spec.attrs.getInt("blocksize", 0);
-  bool depthFirst = spec.attrs.stringView("mode", "DCR") == "CRD";
-  if (x.rank() != 4 || block < 1 || deep.dims[1] != wide.dims[1] * block * block ||
-      wide.dims[2] != deep.dims[2] * block || wide.dims[3] != deep.dims[3] * block)
-    return stepError(spec, "blocksize " + std::to_string(block) + " does not fit the shape");
-  int64_t channels = wide.dims[1];
-  IndexArray d = denseStrides(deep.dims), w = denseStrides(wide.dims);
-  int64_t depthStride = d[1] * (depthFirst ? block * block : 1), columnStride = d[1] * (depthFirst ? 1 : channels);
   StridedCopy copy;
-  auto add = [&](int64_t size, int64_t deepStride, int64_t wideStride) {
-    copy.add(size, toDepth ? wideStride : deepStride, toDepth ? deepStride : wideStride);
-  };
-  add(deep.dims[0], d[0], w[0]);
-  add(channels, depthStride, w[1]);
-  add(deep.dims[2], d[2], w[2] * block);
-  add(block, columnStride * block, w[2]);
-  add(deep.dims[3], d[3], w[3] * block);
-  add(block, columnStride, w[3]);
+  std::string problem =
+      addDepthLoops(spec.attrs, toDepth ? y.dims : x.dims, toDepth ? x.dims : y.dims,
+                    [&](int64_t size, int64_t deepStride, int64_t wideStride) {
+                      copy.add(size, toDepth ? wideStride : deepStride, toDepth ? deepStride : wideStride);
+                    });
+  if (!problem.empty())
+    return stepError(spec, problem);
   copy.run(x, y);
   return Status::success();
 }

@@ -28,6 +28,29 @@ private:
   std::array<int64_t, kMaxLoops> sizes{}, srcStrides{}, dstStrides{};
 };
 
+/// The loops of DepthToSpace and of SpaceToDepth, its inverse, between tensors of dims `deep` (more channels) and
+/// `wide`: add(size, stride in deep, stride in wide), the outermost first. A reason where the blocks do not fit. DCR
+/// reads the channel as (row, column, depth), CRD as (depth, row, column) of the block.
+template <typename Add>
+std::string addDepthLoops(const Attributes &attrs, std::span<const int64_t> deep, std::span<const int64_t> wide,
+                          Add add) {
+  int64_t block = attrs.getInt("blocksize", 0);
+  bool depthFirst = attrs.stringView("mode", "DCR") == "CRD";
+  if (deep.size() != 4 || wide.size() != 4 || block < 1 || deep[1] != wide[1] * block * block ||
+      wide[2] != deep[2] * block || wide[3] != deep[3] * block)
+    return "blocksize " + std::to_string(block) + " does not fit the shape";
+  IndexArray d = denseStrides(deep), w = denseStrides(wide);
+  int64_t channels = wide[1];
+  int64_t depthStride = d[1] * (depthFirst ? block * block : 1), columnStride = d[1] * (depthFirst ? 1 : channels);
+  add(deep[0], d[0], w[0]);
+  add(channels, depthStride, w[1]);
+  add(deep[2], d[2], w[2] * block);
+  add(block, columnStride * block, w[2]);
+  add(deep[3], d[3], w[3] * block);
+  add(block, columnStride, w[3]);
+  return "";
+}
+
 /// Copies a whole tensor to one with as many elements. Does nothing where both share their memory.
 void copyDense(const TensorRef &src, const TensorRef &dst);
 

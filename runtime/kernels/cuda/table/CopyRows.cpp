@@ -2,6 +2,7 @@
 #include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/plan/DType.h"
+#include "runtime/reference/ShapeCopy.h"
 #include <algorithm>
 #include <bit>
 
@@ -397,27 +398,14 @@ std::string compilePadGrad(const StepSpec &spec, Program &program) {
 }
 
 template <bool toDepth> std::string compileDepthSpace(const StepSpec &spec, Program &program) {
-  const TensorType &deep = toDepth ? spec.outputs[0] : spec.inputs[0],
-                   &wide = toDepth ? spec.inputs[0] : spec.outputs[0];
-  int64_t block = spec.attrs.getInt("blocksize", 0);
-  if (deep.rank() != 4 || block < 1 || deep.dims[1] != wide.dims[1] * block * block ||
-      wide.dims[2] != deep.dims[2] * block || wide.dims[3] != deep.dims[3] * block)
-    return "blocksize " + std::to_string(block) + " does not fit the shape";
-  bool depthFirst = spec.attrs.getString("mode", "DCR") == "CRD";
-  std::vector<int64_t> d = denseStrides(deep.dims), w = denseStrides(wide.dims);
-  int64_t channels = wide.dims[1];
-  int64_t depthStride = d[1] * (depthFirst ? block * block : 1), columnStride = d[1] * (depthFirst ? 1 : channels);
+  const TensorType &x = spec.inputs[0], &y = spec.outputs[0];
   Loops loops;
-  auto add = [&](int64_t size, int64_t deepStride, int64_t wideStride) {
-    loops.add(size, toDepth ? wideStride : deepStride, toDepth ? deepStride : wideStride);
-  };
-  add(deep.dims[0], d[0], w[0]);
-  add(channels, depthStride, w[1]);
-  add(deep.dims[2], d[2], w[2] * block);
-  add(block, columnStride * block, w[2]);
-  add(deep.dims[3], d[3], w[3] * block);
-  add(block, columnStride, w[3]);
-  return loops.into(program, deep.dtype, input(0), output(0));
+  std::string problem =
+      reference::addDepthLoops(spec.attrs, toDepth ? y.dims : x.dims, toDepth ? x.dims : y.dims,
+                               [&](int64_t size, int64_t deepStride, int64_t wideStride) {
+                                 loops.add(size, toDepth ? wideStride : deepStride, toDepth ? deepStride : wideStride);
+                               });
+  return problem.empty() ? loops.into(program, x.dtype, input(0), output(0)) : problem;
 }
 
 std::string compileTrilu(const StepSpec &spec, Program &program) {
