@@ -13,6 +13,7 @@ add_library(recast_mlir INTERFACE)
 target_include_directories(recast_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
 target_link_directories(recast_mlir INTERFACE ${LLVM_LIBRARY_DIR})
 target_link_libraries(recast_mlir INTERFACE MLIR LLVM-22)
+target_compile_options(recast_mlir INTERFACE "SHELL:-include ${CMAKE_CURRENT_LIST_DIR}/LibraryStatistics.h")
 
 function(recast_layer out target)
   string(REGEX MATCH "^recast_(ir|passes|runtime)" match ${target})
