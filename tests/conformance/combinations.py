@@ -406,8 +406,7 @@ class Combination:
 
 def main():
     test = kit.Test(__doc__, "SEEDS")
-    first, _, last = test.options.subject.partition("-")
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in test.seeds():
         words = ""
         try:
             combination = Combination(test, seed)
@@ -418,8 +417,6 @@ def main():
             test.check(True, f"{seed}: {limit}: {words}")
         except Broken as broken:
             test.check(False, f"{seed}: {broken}\n      {words}")
-        except SystemExit:
-            raise
         except Exception:
             test.check(False, f"{seed}: {traceback.format_exc()}\n      {words}")
     test.finish()

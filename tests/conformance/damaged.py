@@ -180,14 +180,11 @@ def check_seed(test, files, seed):
 def main():
     test = kit.Test(__doc__, "SEEDS")
     files = Files(test)
-    first, _, last = test.options.subject.partition("-")
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in test.seeds():
         try:
             test.check(True, check_seed(test, files, seed))
         except Broken as broken:
             test.check(False, str(broken))
-        except SystemExit:
-            raise
         except Exception:
             test.check(False, f"{seed}: {traceback.format_exc()}")
     test.finish()

@@ -102,6 +102,11 @@ class Test:
         return self.check(worst <= tolerance,
                           f"{name}: {len(pairs)} tensors, worst {worst:.3g} ({worst_name}), allowed {tolerance:.3g}")
 
+    def seeds(self):
+        """The subject as seeds: "7", or "0-99"."""
+        first, _, last = self.options.subject.partition("-")
+        return range(int(first), int(last or first) + 1)
+
     def stop(self, text):
         self.check(False, text)
         self.finish()

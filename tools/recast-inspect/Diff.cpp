@@ -145,11 +145,6 @@ SmallVector<Named> initializersOf(GraphOp graph) {
   return initializers;
 }
 
-std::string operatorOf(Operation *op) {
-  Node node(op);
-  return ((node.domain().empty() ? "" : node.domain() + "::") + node.opType()).str();
-}
-
 std::string nameOrAbsent(Value value) { return isAbsent(value) ? "none" : "'" + nameOf(value).str() + "'"; }
 
 /// Nodes of the graph, of bodies in it and of local functions, by what tells them apart: their function, and their
@@ -172,7 +167,7 @@ public:
   }
   static std::string byName(Operation *op) {
     StringRef name = Node(op).name();
-    return name.empty() ? "" : scopeOf(op) + operatorOf(op) + "/" + name.str();
+    return name.empty() ? "" : scopeOf(op) + cost::operatorName(op) + "/" + name.str();
   }
   SmallVector<Operation *> list;
 };
@@ -204,7 +199,7 @@ Array changesOf(Operation *before, Operation *after) {
     if (old != now)
       changes.push_back(change(what.str(), old, now));
   };
-  compareText("operator", operatorOf(before), operatorOf(after));
+  compareText("operator", cost::operatorName(before), cost::operatorName(after));
   for (unsigned i = 0; i < std::max(before->getNumOperands(), after->getNumOperands()); ++i)
     compareText("input " + Twine(i), i < before->getNumOperands() ? nameOrAbsent(before->getOperand(i)) : "none",
                 i < after->getNumOperands() ? nameOrAbsent(after->getOperand(i)) : "none");
@@ -241,7 +236,7 @@ Object compareNodes(ModuleOp first, ModuleOp second) {
   llvm::DenseSet<Operation *> kept;
   Array added, removed, changed;
   auto facts = [](Operation *op) {
-    return Object{{"name", Nodes::scopeOf(op) + Node(op).describe()}, {"text", operatorOf(op)}};
+    return Object{{"name", Nodes::scopeOf(op) + Node(op).describe()}, {"text", cost::operatorName(op)}};
   };
   int64_t same = 0;
   for (Operation *op : after.list) {

@@ -34,10 +34,6 @@ StringRef nameOf(AutocastClass autocast) {
   llvm_unreachable("covered");
 }
 
-std::string operatorOf(Node node) {
-  return ((node.domain().empty() ? "" : node.domain() + "::") + node.opType()).str();
-}
-
 std::string labelOf(Operation *op) {
   Node node(op);
   if (!node.name().empty() || !op->getNumResults())
@@ -78,7 +74,7 @@ public:
 
   llvm::json::Object nodeFacts(const Part &part, Operation *op) const {
     Node node(op);
-    llvm::json::Object facts{{"name", labelOf(op)}, {"operator", operatorOf(node)}};
+    llvm::json::Object facts{{"name", labelOf(op)}, {"operator", cost::operatorName(node)}};
     if (!part.function.empty())
       facts["function"] = part.function;
     if (Type type = computeType(op))

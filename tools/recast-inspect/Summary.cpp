@@ -93,8 +93,7 @@ llvm::json::Object summarize(ModuleOp module, const cost::Profile &profile) {
   graph.walk([&](Operation *op) {
     if (!isNode(op) || isa<train::MarkScaledOp>(op))
       return;
-    Node node(op);
-    ++operators[(node.domain().empty() ? "" : node.domain() + "::").str() + node.opType().str()];
+    ++operators[cost::operatorName(op)];
     for (Value result : op->getResults())
       if (Type element = elementTypeOf(result)) {
         std::string text;
