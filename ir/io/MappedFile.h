@@ -37,7 +37,7 @@ public:
   static llvm::Expected<std::unique_ptr<OutputFile>> create(const std::string &path);
   ~OutputFile();
   llvm::Error write(llvm::ArrayRef<char> bytes);
-  /// The same for bytes that may be a view of `source`: those the kernel copies from file to file.
+  /// The same for bytes that may be a view of `source`, at the speed of a file copy.
   llvm::Error write(llvm::ArrayRef<char> bytes, const MappedFile *source);
   llvm::Error write(const std::string &text) { return write(llvm::ArrayRef(text.data(), text.size())); }
   /// Leaves a hole that reads as zeros.

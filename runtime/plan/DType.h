@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 
 namespace recast {
 
@@ -157,6 +158,15 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2);
+
+template <typename T>
+inline constexpr bool isFloatType =
+    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+/// The type that elements are computed in: float for the 16-bit types, else T.
+template <typename T>
+using Compute = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+/// The type of sums: double for floats; integers sum modulo 2^64, which truncates to the right value modulo 2^n.
+template <typename T> using Accumulator = std::conditional_t<isFloatType<T>, double, uint64_t>;
 
 /// Calls `body.template operator()<T>()` with T = float, double, Half or BFloat16.
 /// Precondition: isFloat(type).

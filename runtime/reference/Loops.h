@@ -58,16 +58,6 @@ inline IndexArray denseStrides(std::span<const int64_t> dims) {
 
 // Typed values ------------------------------------------------------------------------------------------------------
 
-template <typename T>
-inline constexpr bool isFloatType =
-    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-/// The type of element-wise arithmetic: float for the 16-bit types, else T.
-template <typename T>
-using Compute = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
-/// The type of sums: double for floats; integers sum modulo 2^64, which truncates to the right value modulo 2^n.
-template <typename T> using Accumulator = std::conditional_t<isFloatType<T>, double, uint64_t>;
-
 template <typename T> Compute<T> load(T value) { return value; }
 /// As Half's own conversion, but in integer operations that vectorise on every x86-64.
 template <> inline float load<Half>(Half value) {

@@ -15,16 +15,6 @@ RECAST_DEVICE_END
 namespace recast::cuda {
 RECAST_DEVICE_BEGIN
 
-template <typename T>
-inline constexpr bool isFloatType =
-    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-/// The type that elements are computed in: float for the 16-bit types.
-template <typename T>
-using Compute = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
-/// The type of sums: double for floats; integers sum modulo 2^64.
-template <typename T> using Accumulator = std::conditional_t<isFloatType<T>, double, uint64_t>;
-
 template <typename T> Compute<T> load(T value) { return value; }
 
 /// Rounds once, to nearest with ties to even; integers convert modulo 2^n.
