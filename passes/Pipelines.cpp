@@ -173,9 +173,10 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createToInference(inference));
   }
   std::string fp8 = fp8Recipe(o);
-  if (!fp8.empty()) {
+  int64_t needed = fp8.empty() ? 0 : fp8 == "mx" ? 24 : 21; // E8M0; blocks in DequantizeLinear
+  if (needed || o.opset) {
     RaiseOpsetOptions raise;
-    raise.opset = fp8 == "mx" ? 24 : 21; // E8M0; blocks in DequantizeLinear
+    raise.opset = std::max(needed, o.opset);
     passes.addPass(createRaiseOpset(raise));
   }
   if (o.precision == "bf16" || o.precision == "f16" || !fp8.empty()) {

@@ -19,6 +19,7 @@ struct PipelineOptions {
   std::string loss;
   std::vector<std::string> train, freeze, dims, paddingIndex;
   std::string dtype; ///< Empty: as in the model.
+  int64_t opset = 0; ///< That the model is brought to, at least; 0: its own.
   std::string precision = "f32", policy;
   std::string lossScale; ///< none, dynamic or a number; empty: dynamic for f16, else none.
   double scaleInit = 65536, scaleGrowth = 2, scaleBackoff = 0.5, scaleMin = 0;

@@ -90,7 +90,7 @@ private:
     if (nodes)
       warn(Twine(nodes) + (nodes == 1 ? " node stays" : " nodes stay") + " in f32: opset " + Twine(opset) +
            " does not define " + llvm::join(operators, ", ") + " for " + precision::labelOf(low) +
-           "; raise the model's opset to " + Twine(needed) + " (export it again)");
+           "; --opset=" + Twine(needed) + " brings the model to an opset that does");
     for (const std::string &name : policy.unusedNames())
       warn("--policy=" + this->policy + ": the rule for the name '" + name + "' decides nothing");
     numCasts += casts;

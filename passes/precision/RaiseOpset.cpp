@@ -70,7 +70,7 @@ private:
       return success();
     return node->emitError() << "node " << node.describe() << ": the definition of " << node.opType()
                              << " changes between opset " << from << ", which the model imports, and " << to
-                             << ", which this precision needs: export the model again with opset " << to;
+                             << ", to which it is to be brought: export the model again with opset " << to;
   }
 
   Conversion convert(Node node) {
@@ -131,6 +131,11 @@ struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     GraphOp graph = mainGraph(module);
+    int64_t latest = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at("").second;
+    if (opset > latest) {
+      graph.emitError() << "opset " << opset.getValue() << " is not known, the latest is " << latest;
+      return signalPassFailure();
+    }
     if (failed(raise(graph)))
       return signalPassFailure();
     auto opsets = module->getAttrOfType<ArrayAttr>("onnx.opsets");
@@ -151,9 +156,9 @@ struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
     if (from == 0 || from >= opset)
       return success();
     if (from < kOldestOpset)
-      return scope->emitError() << "the model imports opset " << from << "; this precision needs opset "
-                                << opset.getValue() << ", to which recast brings models from opset " << kOldestOpset
-                                << " on: export the model again with opset " << opset.getValue();
+      return scope->emitError() << "the model imports opset " << from << ", and recast brings models to opset "
+                                << opset.getValue() << " from opset " << kOldestOpset
+                                << " on: export it again with opset " << opset.getValue();
     return Raiser(scope, from, opset).run();
   }
 };

@@ -57,6 +57,7 @@ cl::list<std::string> paddingIndex(
 Flag<bool> allowUnknown("allow-unknown", "Keep operators and opsets that the ONNX library does not know", false);
 cl::list<std::string> dims("dim", cl::desc("Size of a symbolic dimension"), cl::value_desc("NAME=N"),
                            cl::cat(category));
+Flag<int64_t> opset("opset", "Bring the model to this opset of ONNX first (from opset 13 on)", 0);
 Flag<std::string> dtype("dtype", "f32 or f64: type of the whole model before any precision pass", "");
 Flag<std::string> precision("precision", "f32, tf32, bf16, f16, fp8-delayed, fp8-current, fp8-row, fp8-block or mxfp8",
                             "f32");
@@ -287,12 +288,15 @@ std::string readOptions(PipelineOptions &o) {
     return "--weights chooses among the values in --state-in=FILE: it needs that";
   if (accumulate < 1)
     return "--accumulate=" + std::to_string(accumulate) + ": a number of micro-batches from 1 up is needed";
+  if (opset.getNumOccurrences() && opset < 1)
+    return "--opset=" + std::to_string(opset) + ": a version of ONNX's operators is needed";
   if (!normalize.empty() && normalize != "tokens" && normalize != "samples" && normalize != "micro-batches")
     return "--normalize=" + normalize + ": tokens, samples or micro-batches is needed";
   o.loss = loss;
   o.train = list(train);
   o.freeze = list(freeze);
   o.dims = list(dims);
+  o.opset = opset;
   o.paddingIndex = list(paddingIndex);
   o.dtype = dtype;
   o.precision = precision;
@@ -439,6 +443,9 @@ int main(int argc, char **argv) {
   auto module = io::loadModel(context, input, {allowUnknown, handling}, &files);
   if (!module)
     return tools::kFailed;
+  if (int64_t own = onnx_ir::opsetVersion(onnx_ir::mainGraph(*module), ""); opset && opset < own)
+    return tools::fail(kTool, input + ": imports opset " + std::to_string(own) + ", and --opset=" +
+                                  std::to_string(opset) + " is an earlier one: models are brought to later ones only");
   if (!optimizerModel.empty() && mlir::failed(readOptimizerModel(context, options)))
     return tools::kFailed;
   if (!stateIn.empty())
