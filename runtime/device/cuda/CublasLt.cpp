@@ -16,7 +16,7 @@ constexpr uint32_t kEpilogueBias = 4;
 constexpr int kComputeF32 = 68, kComputeTf32 = 77, kF32 = 0;
 
 /// cudaDataType.
-int typeCode(DType type) {
+constexpr int typeCode(DType type) {
   switch (type) {
   case DType::F16:
     return 2;

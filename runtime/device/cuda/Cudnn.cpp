@@ -31,7 +31,7 @@ std::span<const NamedAlgorithm> allowedAlgorithms(ConvolutionResult of) {
   return of == ConvolutionResult::Input ? std::span<const NamedAlgorithm>(data) : filter;
 }
 
-int typeCode(DType type) { return type == DType::F16 ? kF16 : type == DType::BF16 ? kBF16 : kF32; }
+constexpr int typeCode(DType type) { return type == DType::F16 ? kF16 : type == DType::BF16 ? kBF16 : kF32; }
 
 /// CUDNN_DEFAULT_MATH turns f32 into tf32 where the device can; CUDNN_FMA_MATH never does.
 int mathOf(const ConvolutionCall &call) {
