@@ -75,21 +75,23 @@ def PrepareTraining : Recast_Pass<"prepare-training"> {
   let options = [Option<"loss", "loss", "std::string", "", "Name of the loss output; empty: the only scalar float output">];
 }
 
-def InsertRandomMasks : Recast_Pass<"insert-random-masks"> {
-  let summary = "Draw dropout masks from a key in the state";
+def InsertRandomNumbers : Recast_Pass<"insert-random-numbers"> {
+  let summary = "Draw dropout masks and noise from a key in the state";
   let description = [{
     ```
     y = Dropout(x, ratio, true)     mask = train.dropout_mask(rng_key, Shape(x), ratio)
                             ->      y = Where(mask, x / (1 - ratio), 0)
+    y = RandomUniformLike(x)    ->  y = train.random_uniform(rng_key, Shape(x)) * (high - low) + low
     ```
-    `rng_key` becomes a state input that grows by one a step: each step has masks of its own, and the same state gives the
-    same masks again, on any runtime. Dropout in inference form, or with an unknown ratio or mode, stays.
+    RandomNormal, RandomUniform, their forms with Like and Bernoulli draw in the same way. `rng_key` becomes a state input
+    that grows by one a step: each step has numbers of its own, and the same state gives the same ones again, on any
+    runtime. Dropout in inference form, or with an unknown ratio or mode, stays. An attribute `seed` has no effect.
   }];
   let options = [
     Option<"seed", "seed", "int64_t", "0", "Initial key">,
-    Option<"dataParallel", "data-parallel", "bool", "false", "Each rank draws masks of its own">,
+    Option<"dataParallel", "data-parallel", "bool", "false", "Each rank draws numbers of its own">,
   ];
-  let statistics = [Statistic<"numMasks", "masks", "Dropouts replaced">];
+  let statistics = [Statistic<"numDraws", "draws", "Operators replaced that draw">];
 }
 
 def ComputeGradients : Recast_Pass<"compute-gradients"> {

@@ -162,10 +162,10 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createConvertDtype(dtype));
   }
   if (o.emit == Emit::Step) {
-    InsertRandomMasksOptions masks;
+    InsertRandomNumbersOptions masks;
     masks.seed = o.seed;
     masks.dataParallel = o.dataParallel;
-    passes.addPass(createInsertRandomMasks(masks));
+    passes.addPass(createInsertRandomNumbers(masks));
   }
   if (o.emit == Emit::Inference) {
     ToInferenceOptions inference;

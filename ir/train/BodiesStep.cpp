@@ -258,12 +258,11 @@ Value squaresKey(NodeBuilder &b, Value seed) {
   return b.add(z, b.sub(b.intScalar(1), b.square(parity)));
 }
 
-LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
-  if (failed(needsOpset(op, b, 9)))
-    return failure();
-  Value key = squaresKey(b, b.cast(in[0], i64(b)));
+/// squares32 at each place of a tensor of that shape, i64.
+Value squares32(Node op, NodeBuilder &b, Value seed, Value shape) {
+  Value key = squaresKey(b, b.cast(seed, i64(b)));
   Value first = int64Of(b, static_cast<uint64_t>(op.getInt("offset", 0)) << 40);
-  Value counter = b.add(iotaOver(b, in[1]), first);
+  Value counter = b.add(iotaOver(b, shape), first);
 
   Value x = b.mul(counter, key), y = x, z = b.add(y, key);
   auto squarePlus = [&](Value addend) { x = b.add(b.square(x), addend); };
@@ -273,8 +272,22 @@ LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
     swapHalves();
   }
   squarePlus(z);
-  Value uniform = b.mulScalar(asDouble(b, highHalf(b, x)), 0x1p-32);
+  return highHalf(b, x);
+}
+
+LogicalResult dropoutMask(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  if (failed(needsOpset(op, b, 9)))
+    return failure();
+  Value uniform = b.mulScalar(asDouble(b, squares32(op, b, in[0], in[1])), 0x1p-32);
   out.push_back(b.compare("GreaterOrEqual", uniform, asDouble(b, in[2])));
+  return success();
+}
+
+LogicalResult randomUniform(Node op, NodeBuilder &b, Values in, Outputs &out) {
+  if (failed(needsOpset(op, b, 9)))
+    return failure();
+  Value upper = b.div(squares32(op, b, in[0], in[1]), b.intScalar(256)); // 24 bits, which f32 has room for.
+  out.push_back(b.mulScalar(b.cast(upper, Float32Type::get(b.context())), 0x1p-24));
   return success();
 }
 
@@ -297,6 +310,7 @@ ArrayRef<BodyEntry> stepBodies() {
       {"keep_if", keepIf},
       {"barrier", barrier},
       {"dropout_mask", dropoutMask},
+      {"random_uniform", randomUniform},
   };
   return entries;
 }

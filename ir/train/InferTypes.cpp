@@ -127,6 +127,8 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
     types.push_back(operand(0));
   } else if (isa<DropoutMaskOp>(op)) {
     types.push_back(typeOfShape(op->getOperand(1), IntegerType::get(context, 1)));
+  } else if (isa<RandomUniformOp>(op)) {
+    types.push_back(typeOfShape(op->getOperand(1), Float32Type::get(context)));
   } else if (isa<MarkScaledOp>(op)) {
     types.push_back(ScaledType::get(context, operand(0)));
   } else if (isa<UnscaleOp>(op)) {

@@ -121,6 +121,12 @@ def Train_DropoutMaskOp : Train_Op<"dropout_mask", Never, 1> {
   let description = "Generator: squares32 (Widynski 2020, arXiv:2004.06278); see docs/random.md.";
 }
 
+def Train_RandomUniformOp : Train_Op<"random_uniform", Never, 1> {
+  let summary = "(rng_key, shape) -> u: f32 numbers in [0, 1), multiples of 2^-24; offset";
+  let work = ElementwiseWork; let flops = 20;
+  let description = "Generator: squares32 (Widynski 2020, arXiv:2004.06278); see docs/random.md.";
+}
+
 def Train_WindowSumOp : Train_Op<"window_sum", Fp32, 0> {
   let summary = "(x) -> x summed over the micro-batches of the step: what a loss is divided by; x itself with one";
   let work = ElementwiseWork; let flops = 1;

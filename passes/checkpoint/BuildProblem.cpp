@@ -44,8 +44,8 @@ bool isRepeatable(Operation *op) {
   Node node(op);
   if (isa<NodeGenericOp>(op)) // Operators of ONNX that draw random numbers all have an operation of their own.
     return node.domain().empty() && node.schema();
-  // The mask is a function of its key and offset.
-  return isa<train::DropoutMaskOp>(op) || !cast<NodeInterface>(op).facts().effects;
+  // The numbers are a function of their key and offset.
+  return isa<train::DropoutMaskOp, train::RandomUniformOp>(op) || !cast<NodeInterface>(op).facts().effects;
 }
 
 /// Results that describe the batch for the state: the state takes in one batch once.
@@ -153,8 +153,8 @@ void Builder::findForward() {
   for (Operation *op : result.ops) {
     result.roles.isForward.push_back(reached.contains(op));
     result.roles.isCheap.push_back(cast<NodeInterface>(op).facts().cheap || isInnerProduct(op, batch) ||
-                                   isa<train::DropoutMaskOp, train::QuantizeFp8Op, train::QuantizeFp8TilesOp,
-                                       train::DequantizeFp8Op, train::RoundTf32Op>(op));
+                                   isa<train::DropoutMaskOp, train::RandomUniformOp, train::QuantizeFp8Op,
+                                       train::QuantizeFp8TilesOp, train::DequantizeFp8Op, train::RoundTf32Op>(op));
   }
 }
 

@@ -116,6 +116,8 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     // ConstantOfShape gives f32 zeros where nothing is said.
     if (node.is("ConstantOfShape") && !op->hasAttr("value"))
       op->setAttr("value", splatTensor(RankedTensorType::get({1}, target), 0));
+    if (isa<RandomUniformOp, RandomNormalOp>(op) && !op->hasAttr("dtype"))
+      op->setAttr("dtype", b.getI64IntegerAttr(targetNumber));
     for (NamedAttribute attr : llvm::to_vector(op->getAttrs())) {
       StringRef name = attr.getName().strref();
       if (auto tensor = dyn_cast<TensorAttr>(attr.getValue()))

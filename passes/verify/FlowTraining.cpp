@@ -94,7 +94,7 @@ bool addTrain(FlowBuilder &b, Node node) {
     addLinear(b, node);
   } else if (op == "conv_grad_input" || op == "conv_grad_weight") { // Either operand may be the gradient.
     b.bind(node.output(), Kind::Product, operands(b, node));
-  } else if (op == "dropout_mask") {
+  } else if (op == "dropout_mask" || op == "random_uniform") {
     b.bind(node.output(), Kind::Constant, {});
   } else if (op == "scale_loss") {
     b.namesScale(b.operand(node, 1));

@@ -459,7 +459,8 @@ bool crossEntropyGrad(T &t) {
 
 // Random masks: docs/random.md. ---------------------------------------------------------------------------------------
 
-bool dropoutMask(T &t) {
+/// squares32 at each place of the output, u64.
+int squares32(T &t) {
   RegionBuilder &b = t.b;
   auto word = [&](uint64_t value) { return b.constantInt(DType::U64, static_cast<int64_t>(value)); };
   auto shift = [&](Op op, int x, uint64_t by) { return b.binary(op, x, word(by)); };
@@ -477,10 +478,22 @@ bool dropoutMask(T &t) {
     x = b.binary(Op::Or, shift(Op::ShiftRight, x, 32), shift(Op::ShiftLeft, x, 32));
   }
   square(next);
+  return shift(Op::ShiftRight, x, 32);
+}
+
+bool dropoutMask(T &t) {
+  RegionBuilder &b = t.b;
+  int number = squares32(t);
   int ratio = b.cast(b.view(t.in[2], {}), DType::F64);
   int bits = b.unary(Op::Ceil, b.times(ratio, t.number(ratio, 0x1p32)));
   bits = t.clamp(bits, t.number(bits, 0), t.number(bits, 0x1p32));
-  return t.give(b.compare(Op::LessEqual, b.cast(bits, DType::U64), shift(Op::ShiftRight, x, 32)));
+  return t.give(b.compare(Op::LessEqual, b.cast(bits, DType::U64), number));
+}
+
+bool randomUniform(T &t) {
+  RegionBuilder &b = t.b;
+  int upper = b.cast(b.binary(Op::ShiftRight, squares32(t), b.constantInt(DType::U64, 8)), DType::F32);
+  return t.give(b.times(upper, t.number(upper, 0x1p-24)));
 }
 
 struct Row {
@@ -571,6 +584,7 @@ constexpr Row kRows[] = {
     {"recast", "reduce_to", reduceTo},
     {"recast", "keep_if", keepIf},
     {"recast", "dropout_mask", dropoutMask},
+    {"recast", "random_uniform", randomUniform},
 };
 
 const Row *findRow(const StepSpec &spec) {
@@ -587,7 +601,8 @@ bool hasForm(const StepSpec &spec) { return findRow(spec) != nullptr; }
 
 bool readsValue(const StepSpec &spec, size_t operand) {
   if (spec.op.starts_with("Reduce") || spec.op == "Reshape" || spec.op == "Squeeze" || spec.op == "Unsqueeze" ||
-      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "reduce_to" || spec.op == "dropout_mask")
+      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "reduce_to" || spec.op == "dropout_mask" ||
+      spec.op == "random_uniform")
     return operand == 0 || (operand == 2 && spec.op == "dropout_mask");
   return true;
 }

@@ -23,6 +23,9 @@ inline uint32_t squares32(uint64_t counter, uint64_t key) {
   return static_cast<uint32_t>((x * x + z) >> 32);
 }
 
+/// The upper bits, as many as f32 has room for: a multiple of 2^-24 in [0, 1).
+inline float uniform24(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+
 /// squares32(...) >= dropThreshold(ratio) exactly where u >= ratio, with u = squares32(...) / 2^32.
 inline uint64_t dropThreshold(double ratio) {
   if (!(ratio > 0))

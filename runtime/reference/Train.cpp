@@ -1,5 +1,5 @@
 // Operators of dialect train that move values: reduce_to, keep_if, barrier, all_reduce,
-// rank, dropout_mask.
+// rank, dropout_mask, random_uniform.
 #include "runtime/reference/CounterRandom.h"
 #include "runtime/reference/ReductionLoops.h"
 #include "runtime/reference/TrainKernels.h"
@@ -71,6 +71,17 @@ Status runDropoutMask(const StepSpec &spec, const KernelArgs &args) {
   });
   return Status::success();
 }
+/// u[i] = the upper 24 bits of squares32(offset * 2^40 + i), times 2^-24.
+Status runRandomUniform(const StepSpec &spec, const KernelArgs &args) {
+  uint64_t key = squaresKey(static_cast<uint64_t>(loadIndex(args.inputs[0], 0)));
+  uint64_t first = static_cast<uint64_t>(spec.attrs.getInt("offset", 0)) << 40;
+  float *out = args.outputs[0].as<float>();
+  parallelFor(args.outputs[0].elems(), kGrain / 4, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      out[i] = uniform24(squares32(first + static_cast<uint64_t>(i), key));
+  });
+  return Status::success();
+}
 std::string refuseSkip(const StepSpec &spec) {
   return spec.inputs[0].dtype == DType::Bool ? "" : unsupported(spec.inputs[0].dtype);
 }
@@ -88,6 +99,7 @@ std::span<const Entry> trainEntries() {
         {"recast", "all_reduce", 1, 1, runBarrier, nullptr, nullptr, sumsInPlace, always},
         {"recast", "rank", 1, 1, runRank},
         {"recast", "dropout_mask", 1, 1, runDropoutMask},
+        {"recast", "random_uniform", 1, 1, runRandomUniform},
     };
     for (std::span<const Entry> part :
          {optimizerEntries(), scalingEntries(), softmaxGradientEntries(), precisionEntries(), fp8Entries()})

@@ -7,6 +7,7 @@ namespace {
 constexpr llvm::StringLiteral kControlFlow = "gradients through control flow are refused by name";
 
 constexpr llvm::StringLiteral kNotOnCuda = "refused by name when a CUDA plan is compiled";
+constexpr llvm::StringLiteral kOnlyInSteps = "a step draws from its key instead; elsewhere refused by name";
 constexpr llvm::StringLiteral kHostDecides = "the host does not wait for a value";
 
 constexpr Gap kGaps[] = {
@@ -16,10 +17,10 @@ constexpr Gap kGaps[] = {
     {"LRN", "gradient", "all", "refused by name"},
     {"Resize", "gradient", "all", "refused by name"},
     {"Multinomial", "CPU kernel", "all", "refused by name"},
-    {"RandomNormal", "CPU kernel", "all", "refused by name"},
-    {"RandomNormalLike", "CPU kernel", "all", "refused by name"},
-    {"RandomUniform", "CPU kernel", "all", "refused by name"},
-    {"RandomUniformLike", "CPU kernel", "all", "refused by name"},
+    {"RandomNormal", "CPU kernel", "all", kOnlyInSteps},
+    {"RandomNormalLike", "CPU kernel", "all", kOnlyInSteps},
+    {"RandomUniform", "CPU kernel", "all", kOnlyInSteps},
+    {"RandomUniformLike", "CPU kernel", "all", kOnlyInSteps},
     {"If", "CUDA", "all", kHostDecides},
     {"Loop", "CUDA", "all", kHostDecides},
     {"ReduceLogSumExp", "CUDA", "1, 11, 13", kNotOnCuda},
@@ -39,10 +40,10 @@ constexpr Gap kGaps[] = {
     {"LpNormalization", "CUDA", "all", kNotOnCuda},
     {"Mod", "CUDA", "all", kNotOnCuda},
     {"Multinomial", "CUDA", "all", kNotOnCuda},
-    {"RandomNormal", "CUDA", "all", kNotOnCuda},
-    {"RandomNormalLike", "CUDA", "all", kNotOnCuda},
-    {"RandomUniform", "CUDA", "all", kNotOnCuda},
-    {"RandomUniformLike", "CUDA", "all", kNotOnCuda},
+    {"RandomNormal", "CUDA", "all", kOnlyInSteps},
+    {"RandomNormalLike", "CUDA", "all", kOnlyInSteps},
+    {"RandomUniform", "CUDA", "all", kOnlyInSteps},
+    {"RandomUniformLike", "CUDA", "all", kOnlyInSteps},
     {"ReduceProd", "CUDA", "all", kNotOnCuda},
     {"Resize", "CUDA", "all", kNotOnCuda},
     {"Sinh", "CUDA", "all", kNotOnCuda},

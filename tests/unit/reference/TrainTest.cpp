@@ -287,6 +287,16 @@ TEST(Train, DropoutMaskIsTheSquaresGenerator) {
   expectEqual(run(op, {rng, shape, scalar(1)}, {{DType::Bool, {2, 8}}})[0], std::vector<double>(16, 0));
 }
 
+TEST(Train, RandomUniformIsTheUpperBitsOfTheGenerator) {
+  Op op = train("random_uniform", attributes({{"offset", int64_t(3)}}));
+  Array u = run(op, {i64({}, {7}), i64({2}, {2, 4})}, {{DType::F32, {2, 4}}})[0];
+  const uint32_t bits[] = {190613913, 3685055741, 249733728, 803577939, 2357581571, 1519102452, 1565080331, 889155124};
+  for (size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(u.get(i), (bits[i] >> 8) * 0x1p-24);
+  EXPECT_EQ(uniform24(0), 0);
+  EXPECT_EQ(uniform24(0xffffffff), 1 - 0x1p-24f);
+}
+
 TEST(Train, RoundsToTf32) {
   const double ulp = 0x1p-10, half = ulp / 2; // of numbers in [1, 2)
   Array x = f32({10}, {1 + half, 1 + ulp + half, 1 + half + 0x1p-23, -(1 + half), 2 - 0x1p-23, 0x1.fffffep+127, -kInf,

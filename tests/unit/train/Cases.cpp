@@ -172,6 +172,8 @@ std::vector<Case> stepCases() {
   std::vector<Case> cases{
       {"dropout_mask", {integer(7), list({3, 40}), number(0.3)}, 1, {{"offset", int64_t(3)}}, 9, {}},
       {"dropout_mask", {integer(-5), list({17}), number(0)}, 1, {{"offset", int64_t(0)}}, 9, {}},
+      {"random_uniform", {integer(7), list({3, 40})}, 1, {{"offset", int64_t(3)}}, 9, {}},
+      {"random_uniform", {integer(-5), list({17})}, 1, {{"offset", int64_t(0)}}, 9, {}},
       {"scale_loss", {tensor({}), f32(1024)}},
       {"unscale", {tensor({3, 4}), tensor({5}), f32(0.75)}, 3},
       {"unscale", {fixed({3}, {1, kInf, 2}), tensor({5}), f32(8)}, 3},
