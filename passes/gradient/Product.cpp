@@ -1,4 +1,5 @@
 // Matrix products and Einsum.
+#include "ir/onnx/Einsum.h"
 #include "passes/gradient/RuleHelpers.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -92,67 +93,6 @@ LogicalResult gemmGrad(RuleContext &c) {
 
 // --- Einsum ---
 
-// An equation with every ellipsis written out in letters, one letter a dimension.
-struct Equation {
-  SmallVector<std::string> inputs;
-  std::string output;
-};
-
-LogicalResult parseEquation(RuleContext &c, Equation &equation) {
-  std::string text;
-  for (char ch : c.node.getString("equation", ""))
-    if (ch != ' ')
-      text += ch;
-  auto [left, right] = StringRef(text).split("->");
-  bool isExplicit = StringRef(text).contains("->");
-  SmallVector<StringRef> terms;
-  left.split(terms, ',');
-  if (terms.size() != c.node.numInputs())
-    return c.refuse("the equation has " + Twine(terms.size()) + " terms for " + Twine(c.node.numInputs()) + " inputs");
-
-  std::string spare;
-  for (char letter : StringRef("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-    if (!StringRef(text).contains(letter))
-      spare += letter;
-  // The dimensions of ellipses are aligned at the right: the last one has the first spare letter.
-  size_t longest = 0;
-  auto lettersOf = [&](size_t n) {
-    std::string letters;
-    for (size_t i = n; i-- > 0;)
-      letters += spare[i];
-    return letters;
-  };
-  for (auto [i, term] : llvm::enumerate(terms)) {
-    auto type = rankedType(c.x(i));
-    if (!type)
-      return c.refuse("the gradient of Einsum needs the ranks of its inputs");
-    std::string letters = term.str();
-    if (size_t at = letters.find("..."); at != std::string::npos) {
-      size_t n = type.getRank() - (letters.size() - 3);
-      if (n > spare.size())
-        return c.refuse("the equation has no letters left for its ellipsis");
-      letters.replace(at, 3, lettersOf(n));
-      longest = std::max(longest, n);
-    }
-    if (static_cast<int64_t>(letters.size()) != type.getRank())
-      return c.refuse("the equation does not fit the rank of input " + Twine(i));
-    equation.inputs.push_back(letters);
-  }
-  if (isExplicit) {
-    equation.output = right.str();
-    if (size_t at = equation.output.find("..."); at != std::string::npos)
-      equation.output.replace(at, 3, lettersOf(longest));
-    return success();
-  }
-  std::string once;
-  for (char letter : left)
-    if (llvm::isAlpha(letter) && left.count(letter) == 1)
-      once += letter;
-  llvm::sort(once);
-  equation.output = lettersOf(longest) + once;
-  return success();
-}
-
 // The product over `operands`, in the letters `output`; letters that are not in it are summed.
 Value einsum(NodeBuilder &b, ArrayRef<Value> operands, ArrayRef<std::string> terms, StringRef output) {
   if (operands.size() == 1 && terms.front() == output)
@@ -165,10 +105,17 @@ Value einsum(NodeBuilder &b, ArrayRef<Value> operands, ArrayRef<std::string> ter
 // gradient is the same all along.
 LogicalResult einsumGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
-  Equation equation;
-  if (failed(parseEquation(c, equation)))
-    return failure();
+  EinsumEquation equation;
   unsigned n = c.node.numInputs();
+  Ints ranks;
+  for (unsigned i = 0; i < n; ++i) {
+    auto type = rankedType(c.x(i));
+    if (!type)
+      return c.refuse("the gradient of Einsum needs the ranks of its inputs");
+    ranks.push_back(type.getRank());
+  }
+  if (std::string fault = parseEinsum(c.node.getString("equation", ""), ranks, equation); !fault.empty())
+    return c.refuse(fault);
   SmallVector<Value> operands;
   SmallVector<std::string> terms;
   // Letters whose size 1 is broadcast against a larger one leave the operand.

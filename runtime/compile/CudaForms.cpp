@@ -1,0 +1,388 @@
+#include "runtime/compile/CudaForms.h"
+#include "ir/onnx/Einsum.h"
+#include "ir/onnx/TensorData.h"
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+
+using namespace mlir;
+using namespace recast::onnx_ir;
+namespace recast::compile {
+
+namespace {
+
+using Ints = SmallVector<int64_t>;
+constexpr int kNewest = std::numeric_limits<int>::max();
+
+RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+ArrayRef<int64_t> dimsOf(Value value) { return typeOf(value).getShape(); }
+int64_t product(ArrayRef<int64_t> dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t(1), std::multiplies<>());
+}
+int64_t axisOf(Node node, int64_t fallback) {
+  int64_t axis = node.getInt("axis", fallback);
+  return axis < 0 ? axis + typeOf(node.input(0)).getRank() : axis;
+}
+
+std::string needsFloat(Node node) {
+  Type element = elementTypeOf(node.input(0));
+  return element.isF32() || element.isF16() || element.isBF16() ? "" : "it takes floats of 16 and 32 bits alone";
+}
+
+/// f(x), computed in f32.
+template <typename Fn> Value inF32(Node node, NodeBuilder &b, Fn &&f) {
+  Type element = elementTypeOf(node.input(0));
+  return b.cast(f(b.cast(node.input(0), Float32Type::get(b.context()))), element);
+}
+
+// Functions of one number. --------------------------------------------------------------------------------------------
+
+/// x where x is positive, -x elsewhere: of an odd function f, y = f(|x|) with the sign of x.
+Value withSign(NodeBuilder &b, Value x, Value y) {
+  return b.where(b.node("Less", {x, b.scalarLike(x, 0)}), b.neg(y), y);
+}
+
+/// (e^x + e^-x) / 2 by e^(|x| / 2), which overflows no sooner than the result.
+Value cosh(NodeBuilder &b, Value x) {
+  Value half = b.node("Exp", {b.mulScalar(b.node("Abs", {x}), 0.5)});
+  return b.add(b.mul(b.mulScalar(half, 0.5), half), b.div(b.scalarLike(x, 0.5), b.mul(half, half)));
+}
+
+/// ln(1 + u), accurate near 0 (Kahan's form: Higham 2002, Accuracy and Stability of Numerical Algorithms, 1.14.1).
+Value log1p(NodeBuilder &b, Value u) {
+  Value one = b.scalarLike(u, 1), w = b.add(u, one), moved = b.sub(w, one);
+  Value isTiny = b.node("Equal", {moved, b.scalarLike(u, 0)});
+  Value isInfinite = b.node("Equal", {u, b.scalarLike(u, std::numeric_limits<double>::infinity())});
+  return b.where(b.node("Or", {isTiny, isInfinite}), u, b.div(b.mul(b.node("Log", {w}), u), moved));
+}
+
+/// atanf of the Cephes library (Moshier): 2 units in the last place.
+Value atan(NodeBuilder &b, Value x) {
+  using std::numbers::pi;
+  auto number = [&](double value) { return b.scalarLike(x, value); };
+  Value a = b.node("Abs", {x}), one = number(1);
+  Value isLarge = b.node("Greater", {a, number(2.414213562373095)});   // tan 3 pi / 8
+  Value isMiddle = b.node("Greater", {a, number(0.4142135623730950)}); // tan pi / 8
+  Value r = b.where(isLarge, b.div(number(-1), a), b.where(isMiddle, b.div(b.sub(a, one), b.add(a, one)), a));
+  Value base = b.where(isLarge, number(pi / 2), b.where(isMiddle, number(pi / 4), number(0)));
+  Value z = b.square(r), p = b.addScalar(b.mulScalar(z, 8.05374449538e-2), -1.38776856032e-1);
+  p = b.addScalar(b.mul(p, z), 1.99777106478e-1);
+  p = b.addScalar(b.mul(p, z), -3.33329491539e-1);
+  return withSign(b, x, b.add(base, b.add(b.mul(b.mul(p, z), r), r)));
+}
+
+Value largeOr(NodeBuilder &b, Value x, Value usual) {
+  Value isLarge = b.node("Greater", {x, b.scalarLike(x, 1e10)}); // Its square is no f32.
+  return b.where(isLarge, b.addScalar(b.node("Log", {x}), std::numbers::ln2), usual);
+}
+
+Value buildTan(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) { return b.div(b.node("Sin", {x}), b.node("Cos", {x})); });
+}
+Value buildSinh(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) { return b.mul(b.node("Tanh", {x}), cosh(b, x)); });
+}
+Value buildCosh(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) { return cosh(b, x); });
+}
+Value buildAtan(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) { return atan(b, x); });
+}
+Value buildAsin(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Value one = b.scalarLike(x, 1);
+    return atan(b, b.div(x, b.node("Sqrt", {b.mul(b.sub(one, x), b.add(one, x))})));
+  });
+}
+Value buildAcos(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Value one = b.scalarLike(x, 1);
+    return b.mulScalar(atan(b, b.node("Sqrt", {b.div(b.sub(one, x), b.add(one, x))})), 2);
+  });
+}
+Value buildAsinh(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Value a = b.node("Abs", {x}), square = b.square(a), one = b.scalarLike(x, 1);
+    Value root = b.node("Sqrt", {b.add(square, one)});
+    return withSign(b, x, largeOr(b, a, log1p(b, b.add(a, b.div(square, b.add(root, one))))));
+  });
+}
+Value buildAcosh(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Value t = b.addScalar(x, -1);
+    return largeOr(b, x, log1p(b, b.add(t, b.node("Sqrt", {b.mul(t, b.addScalar(t, 2))}))));
+  });
+}
+Value buildAtanh(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Value a = b.node("Abs", {x}), ratio = b.div(b.mulScalar(a, 2), b.sub(b.scalarLike(x, 1), a));
+    return withSign(b, x, b.mulScalar(log1p(b, ratio), 0.5));
+  });
+}
+
+// Rows and axes. ------------------------------------------------------------------------------------------------------
+
+Value buildInstanceNormalization(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    int64_t rank = typeOf(x).getRank();
+    Ints axes, perChannel(rank, 1);
+    for (int64_t axis = 2; axis < rank; ++axis)
+      axes.push_back(axis);
+    perChannel[1] = dimsOf(x)[1];
+    auto channels = [&](unsigned i) { return b.reshape(b.castLike(node.input(i), x), perChannel); };
+    Value centred = b.sub(x, b.reduce("ReduceMean", x, axes, true));
+    Value variance = b.reduce("ReduceMean", b.square(centred), axes, true);
+    Value deviation = b.node("Sqrt", {b.addScalar(variance, node.getFloat("epsilon", 1e-5))});
+    return b.add(b.mul(b.div(centred, deviation), channels(1)), channels(2));
+  });
+}
+
+/// A row of zeros stays one.
+Value buildLpNormalization(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Ints axes{axisOf(node, -1)};
+    Value norm = node.getInt("p", 2) == 1 ? b.sum(b.node("Abs", {x}), axes, true)
+                                          : b.node("Sqrt", {b.sum(b.square(x), axes, true)});
+    Value isZero = b.node("Equal", {norm, b.scalarLike(x, 0)});
+    return b.where(isZero, b.scalarLike(x, 0), b.div(x, norm));
+  });
+}
+
+Value buildReduceLogSumExp(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Ints axes = node.getInts("axes").value_or(Ints());
+    Value most = b.reduce("ReduceMax", x, axes, true);
+    Value isInfinite =
+        b.node("Equal", {b.node("Abs", {most}), b.scalarLike(x, std::numeric_limits<double>::infinity())});
+    Value shift = b.where(isInfinite, b.scalarLike(x, 0), most);
+    Value sums = b.sum(b.node("Exp", {b.sub(x, shift)}), axes, true);
+    return b.reshape(b.add(b.node("Log", {sums}), shift), dimsOf(node.output()));
+  });
+}
+
+Value buildHardmax(Node node, NodeBuilder &b) {
+  Value x = node.input(0);
+  bool isFlat = node.sinceVersion() < 13; // All axes from `axis` on are one row.
+  int64_t axis = axisOf(node, isFlat ? 1 : -1);
+  if (isFlat) {
+    ArrayRef<int64_t> dims = dimsOf(x);
+    x = b.reshape(x, {product(dims.take_front(axis)), product(dims.drop_front(axis))});
+    axis = 1;
+  }
+  int64_t rank = typeOf(x).getRank(), size = dimsOf(x)[axis];
+  Ints along(rank, 1), numbers(size);
+  along[axis] = size;
+  std::iota(numbers.begin(), numbers.end(), 0);
+  Value first = b.node("ArgMax", {x}, {b.attr("axis", axis), b.attr("keepdims", int64_t(1))});
+  Value y = b.castLike(b.node("Equal", {b.reshape(b.ints(numbers), along), first}), x);
+  return isFlat ? b.reshape(y, dimsOf(node.input(0))) : y;
+}
+
+// Resize. -------------------------------------------------------------------------------------------------------------
+
+/// What the operator makes of one axis.
+struct ResizedAxis {
+  int64_t axis, from, to;
+  std::optional<double> scale; ///< Where scales were given.
+};
+
+std::string resizedAxes(Node node, SmallVectorImpl<ResizedAxis> &axes) {
+  if (std::string fault = needsFloat(node); !fault.empty())
+    return fault;
+  if (node.getString("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
+    return "cropping has no form there";
+  if (node.getString("keep_aspect_ratio_policy", "stretch") != "stretch")
+    return "keep_aspect_ratio_policy has no form there";
+  Value scales = node.input(node.sinceVersion() < 11 ? 1 : 2);
+  TensorAttr known = scales ? constantOf(scales) : TensorAttr();
+  if (scales && dimsOf(scales)[0] == 0)
+    scales = Value();
+  if (scales && !known)
+    return "scales that are computed have no form there";
+  std::optional<SmallVector<double>> factors = scales ? asDoubles(known) : std::nullopt;
+  ArrayRef<int64_t> from = dimsOf(node.input(0)), to = dimsOf(node.output());
+  auto chosen = node.getInts("axes");
+  size_t count = chosen ? chosen->size() : from.size();
+  for (size_t i = 0; i < count; ++i) {
+    int64_t axis = chosen ? (*chosen)[i] : static_cast<int64_t>(i);
+    axis += axis < 0 ? static_cast<int64_t>(from.size()) : 0;
+    ResizedAxis resized{axis, from[axis], to[axis], {}};
+    if (factors)
+      resized.scale = (*factors)[i];
+    if (factors ? *resized.scale != 1 : resized.from != resized.to)
+      axes.push_back(resized);
+  }
+  return "";
+}
+
+std::string refuseResize(Node node) {
+  SmallVector<ResizedAxis> axes;
+  return resizedAxes(node, axes);
+}
+
+/// Linear and separable: along an axis, y = x W with W = Resize(identity), which is a constant.
+Value buildResize(Node node, NodeBuilder &b) {
+  SmallVector<ResizedAxis> axes;
+  resizedAxes(node, axes);
+  return inF32(node, b, [&](Value x) {
+    Type f32 = elementTypeOf(x);
+    int64_t rank = typeOf(x).getRank();
+    for (const ResizedAxis &it : axes) {
+      SmallVector<double> unit(it.from * it.from);
+      for (int64_t i = 0; i < it.from; ++i)
+        unit[i * it.from + i] = 1;
+      auto floats = [&](ArrayRef<int64_t> shape, ArrayRef<double> values) {
+        SmallVector<char> bytes;
+        encode(f32, values, bytes);
+        return b.constant(makeTensor(RankedTensorType::get(shape, f32), bytes));
+      };
+      SmallVector<NamedAttribute> attrs;
+      for (StringRef name : {"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "antialias",
+                             "exclude_outside", "extrapolation_value"})
+        if (Attribute value = node->getAttr(name))
+          attrs.push_back(b.rewriter().getNamedAttr(name, value));
+      Value none = b.opset() < 13 ? floats({0}, {}) : Value();
+      SmallVector<Value> inputs{floats({it.from, it.from}, unit)};
+      if (node.sinceVersion() >= 11)
+        inputs.push_back(none);
+      inputs.push_back(it.scale ? floats({2}, {1, *it.scale}) : none);
+      if (!it.scale)
+        inputs.push_back(b.ints({it.from, it.to}));
+      Value weights = b.node("Resize", inputs, attrs);
+      Ints swap(rank);
+      std::iota(swap.begin(), swap.end(), 0);
+      std::swap(swap[it.axis], swap.back());
+      bool isLast = it.axis == rank - 1;
+      Value y = b.node("MatMul", {isLast ? x : b.transpose(x, swap), weights});
+      x = isLast ? y : b.transpose(y, swap);
+    }
+    return x;
+  });
+}
+
+// Einsum. -------------------------------------------------------------------------------------------------------------
+
+/// A tensor with one letter an axis.
+struct Term {
+  Value value;
+  std::string letters;
+};
+
+std::string readEinsum(Node node, EinsumEquation &equation) {
+  if (std::string fault = needsFloat(node); !fault.empty())
+    return fault;
+  Ints ranks;
+  for (unsigned i = 0; i < node.numInputs(); ++i)
+    ranks.push_back(typeOf(node.input(i)).getRank());
+  if (std::string fault = parseEinsum(node.getString("equation", ""), ranks, equation); !fault.empty())
+    return fault;
+  llvm::StringMap<int64_t> sizes;
+  for (auto [i, letters] : llvm::enumerate(equation.inputs))
+    for (auto [axis, letter] : llvm::enumerate(letters)) {
+      if (StringRef(letters).count(letter) > 1)
+        return "a letter twice in one term has no form there";
+      int64_t size = dimsOf(node.input(static_cast<unsigned>(i)))[axis];
+      if (sizes.try_emplace(StringRef(&letters[axis], 1), size).first->second != size)
+        return "a letter that broadcasts has no form there";
+    }
+  return "";
+}
+
+std::string refuseEinsum(Node node) {
+  EinsumEquation equation;
+  return readEinsum(node, equation);
+}
+
+bool has(StringRef letters, char letter) { return letters.contains(letter); }
+
+/// The axes in another order.
+Term ordered(NodeBuilder &b, Term term, StringRef letters) {
+  if (term.letters == letters)
+    return term;
+  Ints perm;
+  for (char letter : letters)
+    perm.push_back(static_cast<int64_t>(term.letters.find(letter)));
+  return {b.transpose(term.value, perm), letters.str()};
+}
+
+/// Letters that nothing else has are summed.
+Term summed(NodeBuilder &b, Term term, StringRef needed) {
+  Ints axes;
+  std::string kept;
+  for (auto [axis, letter] : llvm::enumerate(term.letters))
+    if (has(needed, letter))
+      kept += letter;
+    else
+      axes.push_back(static_cast<int64_t>(axis));
+  return axes.empty() ? term : Term{b.sum(term.value, axes, false), kept};
+}
+
+/// A product of matrices: batch letters of both, then those of one alone; what is not `needed` is summed.
+Term multiplied(NodeBuilder &b, Term left, Term right, StringRef needed) {
+  left = summed(b, left, right.letters + needed.str());
+  right = summed(b, right, left.letters + needed.str());
+  std::string batch, inner, rows, columns;
+  for (char letter : left.letters)
+    (!has(right.letters, letter) ? rows : has(needed, letter) ? batch : inner) += letter;
+  for (char letter : right.letters)
+    if (!has(left.letters, letter))
+      columns += letter;
+  left = ordered(b, left, batch + rows + inner);
+  right = ordered(b, right, batch + inner + columns);
+  ArrayRef<int64_t> leftDims = dimsOf(left.value), rightDims = dimsOf(right.value);
+  ArrayRef<int64_t> outer = leftDims.take_front(batch.size()), rowDims = leftDims.slice(batch.size(), rows.size());
+  ArrayRef<int64_t> columnDims = rightDims.take_back(columns.size());
+  int64_t n = product(outer), depth = product(leftDims.take_back(inner.size()));
+  Value x = b.reshape(left.value, {n, product(rowDims), depth});
+  Value y = b.reshape(right.value, {n, depth, product(columnDims)});
+  Ints dims(outer);
+  llvm::append_range(dims, rowDims);
+  llvm::append_range(dims, columnDims);
+  return {b.reshape(b.node("MatMul", {x, y}), dims), batch + rows + columns};
+}
+
+Value buildEinsum(Node node, NodeBuilder &b) {
+  EinsumEquation equation;
+  readEinsum(node, equation);
+  SmallVector<Term> terms;
+  for (auto [i, letters] : llvm::enumerate(equation.inputs))
+    terms.push_back({node.input(static_cast<unsigned>(i)), letters});
+  Term result = terms.front();
+  for (size_t i = 1; i < terms.size(); ++i) {
+    std::string needed = equation.output;
+    for (const Term &later : llvm::drop_begin(terms, i + 1))
+      needed += later.letters;
+    result = multiplied(b, result, terms[i], needed);
+  }
+  return ordered(b, summed(b, result, equation.output), equation.output).value;
+}
+
+constexpr CudaForm kForms[] = {
+    {"Acos", 7, kNewest, needsFloat, buildAcos},
+    {"Acosh", 9, kNewest, needsFloat, buildAcosh},
+    {"Asin", 7, kNewest, needsFloat, buildAsin},
+    {"Asinh", 9, kNewest, needsFloat, buildAsinh},
+    {"Atan", 7, kNewest, needsFloat, buildAtan},
+    {"Atanh", 9, kNewest, needsFloat, buildAtanh},
+    {"Cosh", 9, kNewest, needsFloat, buildCosh},
+    {"Einsum", 12, kNewest, refuseEinsum, buildEinsum},
+    {"Hardmax", 1, kNewest, needsFloat, buildHardmax},
+    {"InstanceNormalization", 6, kNewest, needsFloat, buildInstanceNormalization},
+    {"LpNormalization", 1, kNewest, needsFloat, buildLpNormalization},
+    {"ReduceLogSumExp", 1, 13, needsFloat, buildReduceLogSumExp},
+    {"Resize", 10, kNewest, refuseResize, buildResize},
+    {"Sinh", 9, kNewest, needsFloat, buildSinh},
+    {"Tan", 7, kNewest, needsFloat, buildTan},
+};
+
+} // namespace
+
+const CudaForm *findCudaForm(StringRef domain, StringRef op, int version) {
+  auto form = llvm::find_if(kForms, [&](const CudaForm &form) {
+    return domain.empty() && form.op == op && version >= form.oldest && version <= form.newest;
+  });
+  return form == std::end(kForms) ? nullptr : form;
+}
+
+} // namespace recast::compile
