@@ -223,7 +223,7 @@ int Degrees::transfer(ValueId value) {
     if (!hasConstant)
       return join(value, DegreeEvent::Mismatch, true);
     if (ValueId condition = node.condition(); condition != kNone && misjudged[condition])
-      return 0; // Reported at the comparison: what it bounds is no better than the constant.
+      return join(value, DegreeEvent::Clipped, false); // Reported at the comparison.
     for (ValueId input : node.main())
       if (degrees[input] > 0)
         return degrees[input];

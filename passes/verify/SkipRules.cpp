@@ -42,6 +42,14 @@ struct SkipAnalysis {
     }
   }
 
+  // Through a narrower type it would not be the old value.
+  static bool keepsValue(const FlowNode &moved, const FlowNode &old) {
+    auto width = [](Element element) { return element == Element::F64 ? 3 : element == Element::F32 ? 2 : 1; };
+    bool isWider = width(moved.element) > width(old.element) && old.element == Element::Low;
+    return moved.elementType == old.elementType || isWider ||
+           (old.element == Element::F32 && moved.element == Element::F64);
+  }
+
   static Outcome number(double x) { return {Outcome::Number, kNone, x}; }
 
   bool isNumber(ValueId value, double x) const {
@@ -70,8 +78,7 @@ struct SkipAnalysis {
       // A sum or slice of equal numbers still has the sign and the truth of one.
       if (moved.type == Outcome::Number)
         return node.has(FlowNode::Negates) ? number(-moved.number) : moved;
-      // Through a narrower type it would not be the old value.
-      return isSame && flow[mains[0]].element == node.element ? moved : Outcome();
+      return isSame && (moved.type != Outcome::Old || keepsValue(node, flow[moved.state])) ? moved : Outcome();
     }
     case Kind::Homogeneous:
     case Kind::Statistic:
@@ -255,6 +262,7 @@ private:
         }
         continue;
       }
+      tests &= static_cast<uint8_t>(~hiddenBy(node));
       uint8_t &mark = covered[value];
       if ((mark | tests) == mark)
         continue;
@@ -287,6 +295,34 @@ private:
         break;
       }
     }
+  }
+
+  // What a bound takes away before a test sees it.
+  uint8_t hiddenBy(const FlowNode &node) const {
+    auto mains = node.main();
+    if (node.kind == Kind::Extremum) {
+      bool hasBound = llvm::any_of(mains, [&](ValueId main) { return !roles.dependsOnBatch[main]; });
+      bool isLeast = static_cast<ExtremumOp>(node.code) == ExtremumOp::Max && llvm::all_of(mains, [&](ValueId main) {
+                       Kind kind = flow[main].kind;
+                       return !roles.dependsOnBatch[main] || kind == Kind::Statistic || kind == Kind::Homogeneous;
+                     });
+      return hasBound && !isLeast ? kInf : 0;
+    }
+    if (node.kind != Kind::Select || node.condition() == kNone)
+      return 0;
+    uint8_t hidden = 0; // By comparing, or testing, what is chosen.
+    walkBack(flow, node.condition(), [&](ValueId value, auto push) {
+      const FlowNode &test = flow[value];
+      bool ofChosen = llvm::any_of(
+          test.main(), [&](ValueId main) { return roles.dependsOnBatch[main] && llvm::is_contained(mains, main); });
+      if (test.kind == Kind::Compare && ofChosen)
+        hidden |= kInf;
+      else if (test.kind == Kind::Test && ofChosen)
+        hidden |= (test.has(FlowNode::TestsNan) ? kNan : 0) | (test.has(FlowNode::TestsInf) ? kInf : 0);
+      else if (test.kind == Kind::Logic || test.kind == Kind::Move)
+        llvm::for_each(test.main(), push);
+    });
+    return hidden;
   }
 
   // A number computed from booleans, such as how many tests failed.
@@ -360,6 +396,7 @@ struct SkipRules {
   bool run() {
     std::vector<State> states = roles.parameters;
     llvm::append_range(states, roles.moments);
+    llvm::append_range(states, roles.kept);
     analysis.run(states);
     std::vector<ValueId> tests;
     for (const State &state : states)

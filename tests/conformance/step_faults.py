@@ -85,8 +85,8 @@ def keep_one_scaled(step, rng):
 
 
 def keep_all_scaled(step, rng):
-    if not step.unscale:
-        return None
+    if not step.unscale or step.scale not in {v.name for v in step.graph.input}:
+        return None  # A constant that nothing divides by is a weight of the loss.
     users = []
     for scaled, unscaled in step.pairs:
         own = gradient_users(step, unscaled)

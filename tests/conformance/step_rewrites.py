@@ -38,19 +38,13 @@ class Writer:
         self.model, self.rng = model, rng
         self.names = {v for body in all_bodies(model) for v in names_in(body)}
         self.types, self.shapes = {}, {}
-        try:
-            inferred = onnx.shape_inference.infer_shapes(model)
-        except Exception:  # Without types, what needs them is left as it is.
-            inferred = model
-        for body in all_bodies(inferred):
+        for body in bodies(onnx.shape_inference.infer_shapes(model).graph):
             for value in (*body.value_info, *body.input, *body.output):
-                if isinstance(value, str):
-                    continue
                 kind = value.type.tensor_type
                 self.types[value.name] = kind.elem_type
                 if kind.HasField("shape"):
                     self.shapes[value.name] = [d.dim_value or d.dim_param for d in kind.shape.dim]
-            for tensor in getattr(body, "initializer", []):
+            for tensor in body.initializer:
                 self.types[tensor.name] = tensor.data_type
 
     def fresh(self, stem="v"):
@@ -65,17 +59,17 @@ class Writer:
 
     def replace(self, rule, chance=0.5):
         """`rule(node)` gives the nodes that stand in for a node, or None."""
-        count = 0
-        for body in all_bodies(self.model):
-            nodes = []
-            for node in list(body.node):
-                others = rule(node) if self.rng.random() < chance else None
-                count += others is not None
-                nodes.extend([node] if others is None else others)
-            copies = [copy_of(n) for n in nodes]
-            del body.node[:]
-            body.node.extend(copies)
-        return count
+        for holder in (self.model.graph, *self.model.functions):
+            if holder is not self.model.graph:  # Values of functions have no types.
+                self.types, self.shapes = {}, {}
+            for body in bodies(holder):
+                nodes = []
+                for node in list(body.node):
+                    others = rule(node) if self.rng.random() < chance else None
+                    nodes.extend([node] if others is None else others)
+                copies = [copy_of(n) for n in nodes]
+                del body.node[:]
+                body.node.extend(copies)
 
     def __call__(self, op, inputs, output=None, name="", **attributes):
         return helper.make_node(op, inputs, [output or self.fresh()], name=name or self.fresh("n"), **attributes)
