@@ -129,7 +129,11 @@ int Degrees::join(ValueId value, DegreeEvent::Type type, bool report) {
     high = first ? total : std::max(high, total);
     first = false;
   }
-  if (report && low != high)
+  // A function of norms that is not homogeneous moves with the scale in a way of its own.
+  bool isUnknown = type == DegreeEvent::Compared && llvm::any_of(node.main(), [&](ValueId input) {
+                     return llvm::any_of(terms(input), [](const auto &term) { return term.first >= kFirstFresh; });
+                   });
+  if (report && low != high && !isUnknown)
     record(type, value, std::abs(low) > std::abs(high) ? low : high);
   return result;
 }

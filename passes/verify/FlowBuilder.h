@@ -73,6 +73,7 @@ bool addMicrosoft(FlowBuilder &b, onnx_ir::Node node); ///< com.microsoft and wh
 /// Formulas of optimizers that more than one family has. Null parts are kNone. `skip` may be kNone.
 struct Adam {
   ValueId param, grad, first, second, skip = kNone;
+  ValueId step = kNone; ///< For the correction of the moments' bias.
   bool skipIfFalse = false;
   bool decaysGradient = false;
 };

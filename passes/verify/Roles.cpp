@@ -128,7 +128,7 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
   llvm::DenseSet<ValueId> buffers;
   for (const NamedValue &buffer : flow.buffers)
     buffers.insert(buffer.value);
-  std::vector<char> feedsLoss = ancestors(flow, roles.losses, /*withConditions=*/false);
+  const std::vector<char> &feedsLoss = roles.feedsLoss = ancestors(flow, roles.losses, /*withConditions=*/false);
   // Masters: their casts are the next values of state that feeds the loss.
   llvm::DenseSet<ValueId> copied;
   for (const State &state : states)

@@ -33,6 +33,7 @@ struct Roles {
   std::vector<ValueId> newScales;   ///< What they are in the next step, where a test of gradients decides it.
   std::vector<char> dependsOnBatch; ///< For each value, conditions left out.
   std::vector<char> carriesBatch;   ///< The same, but for numbers made from booleans.
+  std::vector<char> feedsLoss;      ///< For each value: the loss is computed from it.
   std::vector<char> reachesUpdate;  ///< For each value: enters a new parameter, a moment or a gradient output.
   std::vector<char> decidesUpdate;  ///< The same, or is a condition of one.
   std::vector<char> dependsOnTest;  ///< For each value: depends on a test or comparison of batch-dependent values.

@@ -297,6 +297,17 @@ private:
     }
   }
 
+  // What values are made from by moves, choices and bounds.
+  std::vector<ValueId> rootsOf(llvm::ArrayRef<ValueId> values) const {
+    return walkBack(flow, values, [&](ValueId value, auto push) {
+      Kind kind = flow[value].kind;
+      if (kind == Kind::Move || kind == Kind::Homogeneous || kind == Kind::Select || kind == Kind::Extremum)
+        for (ValueId main : flow[value].main())
+          if (roles.dependsOnBatch[main])
+            push(main);
+    });
+  }
+
   // What a bound takes away before a test sees it.
   uint8_t hiddenBy(const FlowNode &node) const {
     auto mains = node.main();
@@ -310,11 +321,15 @@ private:
     }
     if (node.kind != Kind::Select || node.condition() == kNone)
       return 0;
+    std::vector<ValueId> list = rootsOf(mains);
+    llvm::SmallDenseSet<ValueId> chosen(list.begin(), list.end());
     uint8_t hidden = 0; // By comparing, or testing, what is chosen.
     walkBack(flow, node.condition(), [&](ValueId value, auto push) {
       const FlowNode &test = flow[value];
-      bool ofChosen = llvm::any_of(
-          test.main(), [&](ValueId main) { return roles.dependsOnBatch[main] && llvm::is_contained(mains, main); });
+      bool ofChosen = llvm::any_of(test.main(), [&](ValueId main) {
+        return roles.dependsOnBatch[main] &&
+               llvm::any_of(rootsOf(main), [&](ValueId root) { return chosen.contains(root); });
+      });
       if (test.kind == Kind::Compare && ofChosen)
         hidden |= kInf;
       else if (test.kind == Kind::Test && ofChosen)
@@ -369,6 +384,17 @@ struct SkipRules {
     return conditions;
   }
 
+  // A product with weights or activations: it may overflow though what it takes was tested.
+  bool isBackward(ValueId value) {
+    const FlowNode &node = flow[value];
+    bool mixes = node.kind == Kind::Linear || (node.kind == Kind::Product && !node.has(FlowNode::Elementwise));
+    return mixes && roles.dependsOnBatch[value] && !node.isSingle && llvm::any_of(node.inputs, [&](ValueId input) {
+             while (flow[input].kind == Kind::Move && !roles.feedsLoss[input] && !flow[input].inputs.empty())
+               input = flow[input].inputs[0];
+             return roles.feedsLoss[input] && flow[input].kind != Kind::Constant;
+           });
+  }
+
   // From the batch to the new value past every tested tensor; empty where all is tested. Scalars do not count, unless
   // the parameter is one: norms carry every gradient.
   std::vector<ValueId> untested(const State &state, const llvm::DenseMap<ValueId, uint8_t> &covered, uint8_t tests) {
@@ -381,7 +407,7 @@ struct SkipRules {
     std::vector<ValueId> path = context.pathTo(
         state.next,
         [&](ValueId value) {
-          found |= isBatchSource(value);
+          found |= isBatchSource(value) || isBackward(value);
           return found;
         },
         [&](ValueId user, ValueId operand) {
@@ -436,10 +462,14 @@ struct SkipRules {
         continue;
       if (hasNoTest) // Reported as an unchecked gradient.
         continue;
+      bool isCount = !roles.dependsOnBatch[state.next];
       std::vector<ValueId> path = context.pathTo(
-          state.next, [&](ValueId value) { return !flow[value].has(FlowNode::Elementwise); },
+          state.next,
+          [&](ValueId value) {
+            return isCount ? value == state.input : value != state.next && !flow[value].has(FlowNode::Elementwise);
+          },
           [&](ValueId user, ValueId operand) {
-            return llvm::is_contained(flow[user].data(), operand) && roles.dependsOnBatch[operand];
+            return llvm::is_contained(flow[user].data(), operand) && (isCount || roles.dependsOnBatch[operand]);
           });
       context.add(
           Rule::UpdateOutsideSkip,

@@ -192,9 +192,8 @@ def update_anyway(step, rng):
 
 def count_anyway(step, rng):
     steps = [n for n in step.graph.node if n.op_type == "keep_if" and n.input[1] == "step"]
-    if not step.unscale or not steps or not any("Add" in v for n in step.updates for v in n.input) or \
-            steps[0].output[0] != "step.next":
-        return None
+    if not step.unscale or not steps or step.updates[0].op_type not in ("adam", "adamw", "nadam", "radam"):
+        return None  # The others do not correct the bias of their moments.
     steps[0].input[0] = step.constant(False, np.bool_)
     return {"update-outside-skip"}, [steps[0].name]
 
@@ -263,7 +262,7 @@ def unscale_by_new_scale(step, rng):
     step.graph.node.remove(update)
     step.insert_before(step.unscale, moved)
     step.unscale.input[-1] = moved.output[0]
-    return {"missing-unscale"}, [step.unscale.name]
+    return {"missing-unscale", "clip-before-unscale"}, [step.unscale.name]
 
 
 def sum_in_low_precision(step, rng):
