@@ -81,7 +81,7 @@ float Degrees::totalOf(int id) const {
   float sum = 0;
   if (id >= 0)
     for (auto [symbol, degree] : table[id])
-      sum += symbol < kFirstFresh ? degree : 0;
+      sum += symbol < kUncounted ? degree : 0;
   return sum;
 }
 

@@ -43,9 +43,11 @@ public:
   bool isPure(ValueId value) const { return pure[value]; }
   const std::vector<DegreeEvent> &events() const { return recorded; }
 
-  static constexpr uint32_t kFirstFresh = 1u << 31; ///< Symbols from here on are factors that `total` leaves out.
+  /// Symbols from here on are factors that `total` leaves out; from kFirstFresh on nothing is known about them.
+  static constexpr uint32_t kUncounted = 1u << 30;
 
 private:
+  static constexpr uint32_t kFirstFresh = 1u << 31;
   using Terms = std::vector<std::pair<uint32_t, float>>;
   static constexpr int kUnset = -1, kAny = -2; ///< kAny: zeros and infinities, which fit everything.
 

@@ -245,10 +245,24 @@ static void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles 
     bool isAverage = isBlend && roles.dependsOnBatch[state.next] && !statistical[state.next];
     bool isCount = !roles.carriesBatch[state.next] && flow[state.input].isSingle && region.contains(state.input) &&
                    isCounted(flow, state);
-    bool isHistory =
-        isFloat(flow[state.input]) && roles.reachesUpdate[state.input] && isFromStatistics(flow, roles, state);
-    if (isAverage || isCount || isHistory)
+    if (isAverage || isCount)
       roles.kept.push_back(state);
+  }
+  // Histories that updates are computed from, or other histories.
+  std::vector<char> enters = roles.reachesUpdate;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const State &state : states) {
+      if (known.contains(state.input) || !enters[state.input] || !isFloat(flow[state.input]) ||
+          !isFromStatistics(flow, roles, state))
+        continue;
+      known.insert(state.input);
+      roles.kept.push_back(state);
+      std::vector<char> under = ancestors(flow, state.next, /*withConditions=*/false);
+      for (ValueId value = 0; value < flow.size(); ++value)
+        enters[value] |= under[value];
+      changed = true;
+    }
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 llvm::DenseMap<ValueId, Symbol> symbolsOf(const FlowGraph &flow, const Roles &roles) {
   llvm::DenseMap<ValueId, Symbol> symbols;
   for (ValueId scale : roles.newScales) // What is divided by the scale of the next step still carries this one's.
-    symbols[scale] = {Degrees::kFirstFresh + scale};
+    symbols[scale] = {Degrees::kUncounted + scale};
   for (auto [i, scale] : llvm::enumerate(roles.scales)) {
     uint32_t index = static_cast<uint32_t>(i);
     symbols[scale] = {index};

@@ -243,6 +243,8 @@ private:
       auto [value, tests] = work.back();
       work.pop_back();
       const FlowNode &node = flow[value];
+      if (tests != 0 && (tests &= static_cast<uint8_t>(~hiddenBy(node))) == 0)
+        continue;
       auto push = [&, tests = tests](llvm::ArrayRef<ValueId> inputs) {
         for (ValueId input : inputs)
           work.emplace_back(input, tests);
@@ -262,7 +264,6 @@ private:
         }
         continue;
       }
-      tests &= static_cast<uint8_t>(~hiddenBy(node));
       uint8_t &mark = covered[value];
       if ((mark | tests) == mark)
         continue;
