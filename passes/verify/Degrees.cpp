@@ -205,6 +205,8 @@ int Degrees::transfer(ValueId value) {
   int first = degrees[node.main().front()];
   switch (node.kind) {
   case Kind::Move:
+    misjudged[value] = misjudged[node.main().front()];
+    return first;
   case Kind::Homogeneous:
     return first;
   case Kind::Linear:

@@ -205,13 +205,11 @@ static bool isCounted(const FlowGraph &flow, const State &state) {
   return isSum && isInput;
 }
 
-// Computed from norms or extrema of what depends on the batch, and from nothing else of it.
+// Computed from norms or extrema, and from nothing else of the batch.
 static bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &state) {
   bool found = false, isOnly = true;
   walkBack(flow, state.next, [&](ValueId value, auto push) {
     const FlowNode &node = flow[value];
-    if (!roles.dependsOnBatch[value])
-      return;
     bool passes = (node.has(FlowNode::Elementwise) && node.element != Element::Bool) || node.kind == Kind::Join ||
                   node.kind == Kind::Move || node.kind == Kind::LoopResult || node.kind == Kind::Carry;
     if (node.kind == Kind::Statistic)
@@ -219,7 +217,7 @@ static bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const St
     else if (passes && !node.main().empty())
       llvm::for_each(node.data(), push);
     else
-      isOnly = false;
+      isOnly &= !roles.dependsOnBatch[value];
   });
   return found && isOnly;
 }

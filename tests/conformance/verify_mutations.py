@@ -56,12 +56,14 @@ class Mutations:
 
     def disguise(self, rng, model, own):
         """Rewrites the model; in words how."""
-        chosen = [r for r in rewrites.REWRITES if rng.random() < 0.35]
+        inputs = {v.name for v in model.graph.input}
+        hasState = any(t.name not in inputs and np.prod(t.dims) > 4 for t in model.graph.initializer)
+        # For onnxruntime an initializer that is no input is a constant, and no state.
+        chosen = [r for r in rewrites.REWRITES if rng.random() < 0.35 and not (hasState and r is rewrites.optimize)]
         if own and rng.random() < 0.7 and rewrites.inline not in chosen:
             chosen.append(rewrites.inline)
         if rng.random() < 0.5:
             rng.shuffle(chosen)
-        # Without names and functions the states must be found, in the order the nodes have.
         for rewrite in chosen:
             rewrite(model, rng)
         return ", ".join(r.__name__ for r in chosen) or "as it is"
