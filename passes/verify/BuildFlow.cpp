@@ -179,7 +179,9 @@ void FlowBuilder::visit(Operation *op) {
     flow.sources.push_back({id, nameOf(initializer.getResult()).str(), true});
   } else if (isNode(op)) {
     Node node(op);
-    currentSignature = signatureOf(op);
+    auto constant = node.is("Constant") ? op->getAttrOfType<TensorAttr>("value") : TensorAttr();
+    currentSignature =
+        constant ? static_cast<uint64_t>(llvm::hash_value(constant.getAsOpaquePointer())) : signatureOf(op);
     if (llvm::any_of(op->getResults(), [](Value result) { return !elementTypeOf(result); }))
       (void)types.infer(op); // Behind a call, whose results have types now.
     if (node.is("If"))
@@ -231,7 +233,8 @@ bool FlowBuilder::visitCall(Node node) {
   path = std::move(outer);
   for (auto [result, output] : llvm::zip(node->getResults(), outputs))
     if (output) {
-      result.setType(output.getType());
+      if (!isa<RankedTensorType>(result.getType()))
+        result.setType(output.getType());
       set(result, of(output));
     }
   return true;

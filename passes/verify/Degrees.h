@@ -59,6 +59,7 @@ private:
   int withoutLoop(int id, int loop);
   int constantDegree(ValueId value) const;
   bool isGuard(ValueId value) const;
+  bool mayCarryUnseen(ValueId value) const;
   int join(ValueId value, DegreeEvent::Type type, bool report);
   int product(ValueId value);
   int distort(ValueId value);
@@ -75,6 +76,8 @@ private:
   llvm::DenseMap<uint32_t, int> loops;
   std::vector<int> degrees;
   std::vector<char> pure, statistic;
+  std::vector<char> touched;   ///< Computed with a symbol, whatever its degree.
+  bool isFixed = true;         ///< Symbols are constants, which may have been folded into others.
   std::vector<char> misjudged; ///< Booleans from comparisons that were recorded.
   std::vector<Terms> table;
   std::map<Terms, int> index;

@@ -148,6 +148,7 @@ def mutate(run, seed):
         if i:
             check = faults.pick(rng, faults.HARMLESS)
             check(faults.Step(model), rng)
+            rewrites.shuffle(model, rng)
         how = run.disguise(rng, model, True)
         run.clean(f"{seed}: {name}, {check.__name__ if i else 'whole'}; {how}", model)
     for fault in faults.FAULTS:
@@ -155,6 +156,7 @@ def mutate(run, seed):
         made = fault(faults.Step(model), rng)
         if made is None:
             continue
+        rewrites.shuffle(model, rng)
         # Without barriers nothing tells a recomputation from the first one.
         how = "as it is" if fault is faults.statistics_of_recompute else run.disguise(rng, model, True)
         run.broken(f"{seed}: {name}, {fault.__name__}; {how}", model, *made, exact="optimize" not in how)
