@@ -171,7 +171,8 @@ def shuffle(model, rng):
             chosen = [i for i in ready if rng.random() < 0.5] or ready[:1]
             order += [int(i) for i in rng.permutation(chosen)]
             done |= {o for i in chosen for o in body.node[i].output}
-            open_ = [i for i in open_ if i not in set(chosen)]
+            taken = set(chosen)
+            open_ = [i for i in open_ if i not in taken]
         nodes = [copy_of(body.node[i]) for i in order]
         del body.node[:]
         body.node.extend(nodes)

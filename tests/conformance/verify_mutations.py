@@ -36,6 +36,8 @@ STEPS = [
     ("mlp", "--precision=mxfp8", "--accumulate=2", "--loss-scale=dynamic", VALUE),
     ("gpt2_tiny", "--precision=fp8-delayed", "--accumulate=2", "--loss-scale=dynamic", NORM),
 ]
+ORT = ["training_model.onnx", "adamw.onnx"]
+FAULTS_EACH = 4  # Of a step and seed.
 
 
 class Mutations:
@@ -43,7 +45,6 @@ class Mutations:
         self.test = test
         self.path, self.facts = test.temp / "step.onnx", test.temp / "facts.json"
         self.steps = {}
-        self.counts = {}
 
     def step(self, index):
         if index not in self.steps:
@@ -54,12 +55,13 @@ class Mutations:
             rewrites.name_nodes(self.steps[index])
         return rewrites.copy_of(self.steps[index])
 
-    def disguise(self, rng, model, own):
+    def disguise(self, rng, model, own, without=()):
         """Rewrites the model; in words how."""
         inputs = {v.name for v in model.graph.input}
         hasState = any(t.name not in inputs and np.prod(t.dims) > 4 for t in model.graph.initializer)
         # For onnxruntime an initializer that is no input is a constant, and no state.
-        chosen = [r for r in rewrites.REWRITES if rng.random() < 0.35 and not (hasState and r is rewrites.optimize)]
+        without = [*without, rewrites.optimize] if hasState else without
+        chosen = [r for r in rewrites.REWRITES if rng.random() < 0.35 and r not in without]
         if own and rng.random() < 0.7 and rewrites.inline not in chosen:
             chosen.append(rewrites.inline)
         if rng.random() < 0.5:
@@ -151,26 +153,38 @@ def mutate(run, seed):
             rewrites.shuffle(model, rng)
         how = run.disguise(rng, model, True)
         run.clean(f"{seed}: {name}, {check.__name__ if i else 'whole'}; {how}", model)
+    found = []
     for fault in faults.FAULTS:
         model = rewrites.copy_of(base)
-        made = fault(faults.Step(model), rng)
-        if made is None:
-            continue
+        if (made := fault(faults.Step(model), rng)) is not None:
+            found.append((fault, model, made))
+    for i in sorted(rng.permutation(len(found))[:FAULTS_EACH]):
+        fault, model, made = found[i]
         rewrites.shuffle(model, rng)
         # Without barriers nothing tells a recomputation from the first one.
         how = "as it is" if fault is faults.statistics_of_recompute else run.disguise(rng, model, True)
         run.broken(f"{seed}: {name}, {fault.__name__}; {how}", model, *made, exact="optimize" not in how)
-    kinds = sorted(verify_rules.CLEAN), sorted(verify_rules.BROKEN)
-    kind = kinds[0][seed % len(kinds[0])]
+
+
+def mutate_plain(run, seed):
+    """Steps in standard operators, whole and broken, and graphs of ONNX Runtime Training."""
+    rng = np.random.default_rng([seed, 1])
+    clean, broken = sorted(verify_rules.CLEAN), sorted(verify_rules.BROKEN)
+    kind = clean[seed % len(clean)]
     model = verify_rules.CLEAN[kind]()
     how = run.disguise(rng, model, False)
     run.clean(f"{seed}: {kind}; {how}", model)
     for k in range(2):
-        kind = kinds[1][(2 * seed + k) % len(kinds[1])]
-        rule, build, operators = verify_rules.BROKEN[kind]
+        kind = broken[(2 * seed + k) % len(broken)]
+        rule, build, _ = verify_rules.BROKEN[kind]
         model = build()
-        how = run.disguise(rng, model, False)
+        # Folded into other constants, a constant scale is gone.
+        how = run.disguise(rng, model, False, without=[rewrites.optimize] if "constant scale" in kind else [])
         run.broken(f"{seed}: {kind}; {how}", model, {rule}, [], exact=False)
+    file = ORT[seed % len(ORT)]
+    model = kit.load_model(run.test.corpus / "ort" / file)
+    how = run.disguise(rng, model, False, without=[rewrites.no_names, rewrites.new_names, rewrites.optimize])
+    run.clean(f"{seed}: {file}; {how}", model)
 
 
 def main():
@@ -179,6 +193,7 @@ def main():
     for seed in test.seeds():
         try:
             mutate(run, seed)
+            mutate_plain(run, seed)
         except Exception:
             test.check(False, f"{seed}: {traceback.format_exc()}")
     test.finish()
