@@ -188,10 +188,8 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
       }
 }
 
-} // namespace
-
 // The old value plus a constant.
-static bool isCounted(const FlowGraph &flow, const State &state) {
+bool isCounted(const FlowGraph &flow, const State &state) {
   bool isSum = false, isInput = false;
   walkBack(flow, state.next, [&](ValueId value, auto push) {
     const FlowNode &node = flow[value];
@@ -206,7 +204,7 @@ static bool isCounted(const FlowGraph &flow, const State &state) {
 }
 
 // Computed from norms or extrema, and from nothing else of the batch.
-static bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &state) {
+bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &state) {
   bool found = false, isOnly = true;
   walkBack(flow, state.next, [&](ValueId value, auto push) {
     const FlowNode &node = flow[value];
@@ -224,7 +222,7 @@ static bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const St
 
 // States that are neither parameters nor moments: averages of the parameters, counts of the steps that an update
 // divides by, and histories of norms and magnitudes.
-static void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles) {
+void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles) {
   std::vector<ValueId> nexts;
   llvm::DenseSet<ValueId> known(roles.scales.begin(), roles.scales.end());
   for (const std::vector<State> *list : {&roles.parameters, &roles.moments})
@@ -263,6 +261,8 @@ static void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles 
     }
   }
 }
+
+} // namespace
 
 bool isAdditive(const FlowGraph &flow, const std::vector<char> &batch, ValueId input, ValueId next,
                 std::vector<ValueId> *sums) {

@@ -44,10 +44,11 @@ struct SkipAnalysis {
 
   // Through a narrower type it would not be the old value.
   static bool keepsValue(const FlowNode &moved, const FlowNode &old) {
-    auto width = [](Element element) { return element == Element::F64 ? 3 : element == Element::F32 ? 2 : 1; };
-    bool isWider = width(moved.element) > width(old.element) && old.element == Element::Low;
-    return moved.elementType == old.elementType || isWider ||
-           (old.element == Element::F32 && moved.element == Element::F64);
+    auto width = [](Element element) {
+      return element == Element::F64 ? 3 : element == Element::F32 ? 2 : element == Element::Low ? 1 : 0;
+    };
+    bool isWider = width(old.element) > 0 && width(moved.element) > width(old.element);
+    return moved.elementType == old.elementType || isWider;
   }
 
   static Outcome number(double x) { return {Outcome::Number, kNone, x}; }

@@ -129,9 +129,9 @@ def clip(g, gradients, how, bound=1.0):
 
 def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=False, check=("w1", "b1", "w2", "b2"),
          test="zero-product", skip="where", skipped=("w1", "b1", "w2", "b2"), optimizer="adam", master=F32, moments=F32,
-         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div"):
+         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div", check_clipped=False):
     """One step. `scale`: input, constant or None. `scale_loss`, `unscale`: how often. `check`, `skipped`: which
-    parameters' gradients are tested, and whose updates are skipped."""
+    parameters' gradients are tested, and whose updates are skipped; `check_clipped`: after the clip."""
     g = Graph()
     x, target = g.input("a", [8, 4]), g.input("b", [8, 2])
     shapes = {"w1": [4, 3], "b1": [3], "w2": [3, 2], "b2": [2]}
@@ -176,6 +176,8 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
         values = clip(g, values, clip_how)
     if clip_first:
         values = unscaled(values)
+    if check_clipped:
+        found = finite(g, values, test)
 
     for (name, param), gradient in zip(params.items(), values):
         i, shape = param, shapes[name]

@@ -3,6 +3,7 @@
 What replaces a node keeps its name, so that a node can be found again.
 """
 import json
+import tempfile
 
 import numpy as np
 import onnx
@@ -399,7 +400,6 @@ def optimize(model, rng):
     """What onnxruntime writes after its basic optimisations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    import tempfile
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/optimized.onnx"
         options.log_severity_level = 4

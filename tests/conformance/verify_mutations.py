@@ -6,7 +6,6 @@ another set of random rewrites (step_rewrites.py) disguises for every fault (ste
 """
 import json
 import re
-import sys
 import traceback
 from collections import Counter
 
