@@ -196,6 +196,22 @@ def update_anyway(step, rng):
     return forget_skip(step, rng, PARAMETER_UPDATES)
 
 
+def moment_anyway(step, rng):
+    """A moment by a second update, which nothing skips."""
+    updates = [n for n in step.updates if len(n.output) > 1 and n.output[1]]
+    if not step.unscale or not updates:
+        return None
+    node = pick(rng, updates)
+    again = copy_of(node)
+    again.name = "fault.again"
+    again.input[0] = step.constant(False, np.bool_)
+    moment = int(rng.integers(1, len(node.output)))
+    again.output[:] = [v if i == moment else f"fault.again.{i}" for i, v in enumerate(node.output)]
+    node.output[moment] = "fault.moment"
+    step.insert_after(node, again)
+    return {"update-outside-skip"}, [again.name]
+
+
 def count_anyway(step, rng):
     steps = [n for n in step.graph.node if n.op_type == "keep_if" and n.input[1] == "step"]
     if not step.unscale or not steps or step.updates[0].op_type not in ("adam", "adamw", "nadam", "radam"):
@@ -319,7 +335,7 @@ def statistics_of_recompute(step, rng):
 
 
 FAULTS = [keep_one_scaled, keep_all_scaled, unscale_one_again, unscale_all_again, clip_first, miss_one,
-          look_for_one_kind, check_clipped_values, update_anyway, count_anyway, average_anyway, history_anyway,
+          look_for_one_kind, check_clipped_values, update_anyway, moment_anyway, count_anyway, average_anyway, history_anyway,
           skip_by_product, scale_twice, scale_a_part, unscale_by_new_scale, sum_in_low_precision,
           statistics_of_recompute]
 

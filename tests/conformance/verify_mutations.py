@@ -54,6 +54,13 @@ class Mutations:
             rewrites.name_nodes(self.steps[index])
         return rewrites.copy_of(self.steps[index])
 
+    def mean_of_means(self):
+        source = self.test.corpus / "dynamics" / "accumulation" / "model.onnx"
+        self.test.tool("recast-opt", source, "--accumulate=4", "--normalize=micro-batches", "-o", self.path)
+        model = onnx.load(self.path)
+        rewrites.name_nodes(model)
+        return model
+
     def disguise(self, rng, model, own, without=()):
         """Rewrites the model; in words how."""
         inputs = {v.name for v in model.graph.input}
@@ -180,6 +187,9 @@ def mutate_plain(run, seed):
         # Folded into other constants, a constant scale is gone.
         how = run.disguise(rng, model, False, without=[rewrites.optimize] if "constant scale" in kind else [])
         run.broken(f"{seed}: {kind}; {how}", model, {rule}, [], exact=False)
+    model = run.mean_of_means()
+    how = run.disguise(rng, model, True)
+    run.broken(f"{seed}: --normalize=micro-batches; {how}", model, {"mean-of-means"}, [], exact=False)
     file = ORT[seed % len(ORT)]
     model = kit.load_model(run.test.corpus / "ort" / file)
     how = run.disguise(rng, model, False, without=[rewrites.no_names, rewrites.new_names, rewrites.optimize])
