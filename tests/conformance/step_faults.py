@@ -205,9 +205,8 @@ def moment_anyway(step, rng):
     again = copy_of(node)
     again.name = "fault.again"
     again.input[0] = step.constant(False, np.bool_)
-    moment = int(rng.integers(1, len(node.output)))
-    again.output[:] = [v if i == moment else f"fault.again.{i}" for i, v in enumerate(node.output)]
-    node.output[moment] = "fault.moment"
+    again.output[:] = [v if i == 1 else f"fault.again.{i}" for i, v in enumerate(node.output)]
+    node.output[1] = "fault.moment"
     step.insert_after(node, again)
     return {"update-outside-skip"}, [again.name]
 

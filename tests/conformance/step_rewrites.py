@@ -340,24 +340,6 @@ def mask_by_products(model, rng):
     w.replace(rule)
 
 
-def mix_by_products(model, rng):
-    """Where of single numbers as a sum of products with the condition, such as the factor of a clip."""
-    w = Writer(model, rng)
-    compares = {o for body in all_bodies(model) for n in body.node if n.op_type in ("Greater", "Less") for o in n.output}
-
-    def rule(node):
-        c, result = node.input[0] if node.input else "", node.output[0]
-        if node.op_type != "Where" or c not in compares or w.shapes.get(result) != [] or not w.is_float(result):
-            return None
-        one, other = (w("Cast", [v], to=w.types[result]) for v in (c, "not"))
-        inverse = w("Not", [c])
-        other.input[0] = inverse.output[0]
-        first, second = (w("Mul", [m.output[0], v]) for m, v in ((one, node.input[1]), (other, node.input[2])))
-        return [one, inverse, other, first, second, w("Add", [first.output[0], second.output[0]], result, node.name)]
-
-    w.replace(rule)
-
-
 def move_constants(model, rng):
     """Constants as initializers, and initializers that are no state as constants."""
     inputs = {v.name for v in model.graph.input}
@@ -432,4 +414,4 @@ def optimize(model, rng):
 
 
 REWRITES = [inline, new_names, no_names, shuffle, insert_moves, swap_operands, rewrite_quotients, rewrite_squares,
-            split_sums, rewrite_choices, mask_by_products, mix_by_products, move_constants, wrap, optimize]
+            split_sums, rewrite_choices, mask_by_products, move_constants, wrap, optimize]
