@@ -309,7 +309,8 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
     return success();
   Node node(op);
   SmallVector<Type> own;
-  if (cast<NodeInterface>(op).inferTypes(own)) {
+  bool knowsAll = llvm::all_of(op->getOperandTypes(), [](Type type) { return !isUnknown(type); });
+  if (knowsAll && cast<NodeInterface>(op).inferTypes(own)) {
     for (auto [result, type] : llvm::zip(op->getResults(), own))
       result.setType(type);
     return success();
@@ -317,7 +318,7 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   const onnx::OpSchema *schema = impl->schemaOf(node);
   bool hasRule = schema && (schema->has_type_and_shape_inference_function() || schema->HasFunction() ||
                             schema->HasContextDependentFunction());
-  if (!hasRule || llvm::any_of(op->getOperandTypes(), [](Type type) { return isUnknown(type); }))
+  if (!hasRule || !knowsAll)
     return success();
 
   InferenceKey facets = keyOf(op, impl->shapes);

@@ -203,10 +203,10 @@ struct LowPrecision {
   // The first addition in 16 bits or fewer between the old value and the new one.
   ValueId lowSum(ValueId input, ValueId next) const {
     std::vector<ValueId> sums;
-    if (!isAdditive(flow, roles.dependsOnBatch, input, next, &sums))
+    if (!isAdditive(flow, roles.carriesBatch, input, next, &sums))
       return kNone;
     for (ValueId sum : sums)
-      if (flow[sum].element == Element::Low)
+      if (flow[sum].element == Element::Low || (flow[input].kind == Kind::Carry && flow[input].element == Element::Low))
         return sum;
     return kNone;
   }

@@ -24,6 +24,7 @@ void setType(FlowNode &node, Type type) {
                  : isa<IntegerType>(element) ? Element::Int
                                              : Element::Other;
   auto ranked = dyn_cast<RankedTensorType>(type);
+  node.elementType = element.getAsOpaquePointer();
   node.type = ranked ? withoutSymbols(ranked).getAsOpaquePointer() : nullptr;
   node.isSingle = ranked && ranked.hasStaticShape() && ranked.getNumElements() == 1;
 }
@@ -55,13 +56,19 @@ uint64_t signatureOf(Operation *op) {
 
 } // namespace
 
+FlowBuilder::FlowBuilder(ModuleOp module, FlowGraph &flow)
+    : flow(flow), names(mainGraph(module)), bodies(mainGraph(module), names, types),
+      top(&mainGraph(module).getBody().front()) {}
+
 ValueId FlowBuilder::of(Value value) {
-  if (isAbsent(value))
-    return kNone;
-  for (Scope *s = scope; s; s = s->outer)
-    if (auto found = s->values.find(value); found != s->values.end())
-      return found->second;
-  return kNone;
+  auto found = values.find(value);
+  return isAbsent(value) || found == values.end() ? kNone : found->second;
+}
+
+void FlowBuilder::set(Value result, ValueId value) {
+  values[result] = value;
+  if (value != kNone && !at(value).type)
+    setType(at(value), result.getType());
 }
 
 ValueId FlowBuilder::operand(Node node, unsigned i) { return node.input(i) ? of(node.input(i)) : kNone; }
@@ -87,8 +94,8 @@ ValueId FlowBuilder::add(Kind kind, Ids mains, Ids sides, uint16_t flags) {
   }
   flow.nodes.push_back(std::move(node));
   ValueId id = static_cast<ValueId>(flow.size() - 1);
-  if (scope && !scope->path.empty())
-    paths[id] = scope->path;
+  if (!path.empty())
+    paths[id] = path;
   return id;
 }
 
@@ -128,11 +135,9 @@ ValueId FlowBuilder::power(ValueId x, float exponent) {
   return id;
 }
 
-void FlowBuilder::buildGraph(GraphOp graph) {
-  scopes.push_back(std::make_unique<Scope>());
-  scope = scopes.back().get();
-  Block &block = graph.getBody().front();
-  auto defaults = graph.getInfo().getAs<ArrayAttr>("defaults");
+void FlowBuilder::buildGraph() {
+  Block &block = *top;
+  auto defaults = cast<GraphOp>(top->getParentOp()).getInfo().getAs<ArrayAttr>("defaults");
   for (BlockArgument argument : block.getArguments()) {
     bool hasDefault =
         defaults && argument.getArgNumber() < defaults.size() && !isa<UnitAttr>(defaults[argument.getArgNumber()]);
@@ -174,7 +179,11 @@ void FlowBuilder::visit(Operation *op) {
     flow.sources.push_back({id, nameOf(initializer.getResult()).str(), true});
   } else if (isNode(op)) {
     Node node(op);
-    currentSignature = signatureOf(op);
+    auto constant = node.is("Constant") ? op->getAttrOfType<TensorAttr>("value") : TensorAttr();
+    currentSignature =
+        constant ? static_cast<uint64_t>(llvm::hash_value(constant.getAsOpaquePointer())) : signatureOf(op);
+    if (llvm::any_of(op->getResults(), [](Value result) { return !elementTypeOf(result); }))
+      (void)types.infer(op); // Behind a call, whose results have types now.
     if (node.is("If"))
       visitIf(node);
     else if (node.is("Scan"))
@@ -195,27 +204,39 @@ void FlowBuilder::visit(Operation *op) {
   currentSignature = outerSignature;
 }
 
+void FlowBuilder::visitAdded(Operation *oldFront, Operation *before, Operation *after) {
+  SmallVector<Operation *> added;
+  for (Operation *op = &top->front(); op != oldFront; op = op->getNextNode()) // Constants go to the front of the graph.
+    added.push_back(op);
+  bool isSecond = before == nullptr && after->getBlock() == top; // They are before the first operator, too.
+  for (Operation *op = before     ? before->getNextNode()
+                       : isSecond ? oldFront
+                                  : &after->getBlock()->front();
+       op != after; op = op->getNextNode())
+    added.push_back(op);
+  llvm::for_each(added, [&](Operation *op) { visit(op); });
+}
+
+// The body is copied before the call, where types are known.
 bool FlowBuilder::visitCall(Node node) {
-  FunctionOp function = findFunction(node);
-  if (!function)
+  if (!findFunction(node))
     return false;
-  auto inner = std::make_unique<Scope>();
-  inner->outer = nullptr;
-  inner->path = (scope->path.empty() ? "" : scope->path + ": ") + "in the call " + node.describe();
-  Block &body = function.getBody().front();
-  for (BlockArgument argument : body.getArguments())
-    if (ValueId given = operand(node, argument.getArgNumber()); given != kNone)
-      inner->values[argument] = given;
-  Scope *caller = std::exchange(scope, inner.get());
-  scopes.push_back(std::move(inner));
-  visitBody(body);
-  SmallVector<ValueId> results;
-  for (Value output : body.getTerminator()->getOperands())
-    results.push_back(of(output));
-  scope = caller;
-  for (auto [result, id] : llvm::zip(node->getResults(), results))
-    if (id != kNone)
-      set(result, id);
+  bodies.before(node.operation());
+  Operation *oldFront = &top->front(), *before = node->getPrevNode();
+  SmallVector<Value> outputs;
+  ScopedDiagnosticHandler quiet(node->getContext(), [](Diagnostic &) { return success(); });
+  if (failed(inlineFunction(node, bodies, outputs)))
+    return false;
+  std::string outer = path;
+  path += (path.empty() ? "" : ": ") + ("in the call " + node.describe());
+  visitAdded(oldFront, before, node.operation());
+  path = std::move(outer);
+  for (auto [result, output] : llvm::zip(node->getResults(), outputs))
+    if (output) {
+      if (!isa<RankedTensorType>(result.getType()))
+        result.setType(output.getType());
+      set(result, of(output));
+    }
   return true;
 }
 
@@ -223,43 +244,21 @@ bool FlowBuilder::visitByBody(Node node) {
   bool takesScaled = llvm::any_of(node->getOperandTypes(), llvm::IsaPred<train::ScaledType>); // Bodies take tensors.
   if (node.domain() != "recast" || !train::isTrainOp(node->getContext(), node.opType()) || takesScaled)
     return false;
-  // The body is built beside the operator, walked, and taken away again.
-  BodyTools tools(mainGraph(module));
-  tools.b.before(node.operation());
-  Operation *first = node->getPrevNode();
+  bodies.before(node.operation());
+  Operation *oldFront = &top->front(), *before = node->getPrevNode();
   SmallVector<Value> inputs, outputs;
   for (unsigned i = 0; i < node.numInputs(); ++i)
     inputs.push_back(node.input(i));
-  Block *top = &mainGraph(module).getBody().front();
-  Operation *oldFront = &top->front();
-  bool built = succeeded(train::buildBody(node, tools.b, inputs, outputs));
-  SmallVector<Operation *> added;
-  for (Operation &op : *top) { // Constants go to the front of the graph.
-    if (&op == oldFront)
-      break;
-    added.push_back(&op);
-  }
-  for (Operation *op = first ? first->getNextNode() : &node->getBlock()->front(); op != node.operation();
-       op = op->getNextNode())
-    if (!llvm::is_contained(added, op))
-      added.push_back(op);
+  if (failed(train::buildBody(node, bodies, inputs, outputs)))
+    return false;
   ValueId firstId = static_cast<ValueId>(flow.size());
-  if (built) {
-    for (Operation *op : added)
-      visit(op);
-    for (auto [result, value] : llvm::zip(node->getResults(), outputs))
-      if (ValueId id = value ? of(value) : kNone; id != kNone)
-        set(result, id);
-  }
+  visitAdded(oldFront, before, node.operation());
+  for (auto [result, value] : llvm::zip(node->getResults(), outputs))
+    if (ValueId id = value ? of(value) : kNone; id != kNone)
+      set(result, id);
   for (ValueId id = firstId; id < flow.size(); ++id)
     at(id).origin = node.operation();
-  for (Operation *op : llvm::reverse(added)) {
-    for (Value result : op->getResults())
-      scope->values.erase(result);
-    tools.types.forget(op);
-    op->erase();
-  }
-  return built;
+  return true;
 }
 
 void FlowBuilder::visitIf(Node node) {
@@ -369,7 +368,8 @@ void readMetadata(ModuleOp module, FlowGraph &flow) {
 
 std::unique_ptr<FlowGraph> buildFlow(ModuleOp module) {
   auto flow = std::make_unique<FlowGraph>();
-  FlowBuilder(module, *flow).buildGraph(mainGraph(module));
+  flow->module = module.clone();
+  FlowBuilder(*flow->module, *flow).buildGraph();
   readMetadata(module, *flow);
   return flow;
 }

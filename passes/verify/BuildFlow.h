@@ -7,8 +7,7 @@
 namespace recast::verify {
 
 /// Flattens the model's graph: bodies of If, Loop and Scan and local functions in place, operators of dialect train and
-/// of ONNX Runtime Training as the sums and products that they are. The module is left as it was. `describe` of the
-/// result refers to it.
+/// of ONNX Runtime Training as the sums and products that they are. The module is left as it was.
 std::unique_ptr<FlowGraph> buildFlow(mlir::ModuleOp module);
 
 } // namespace recast::verify

@@ -11,15 +11,18 @@ static constexpr int kMostSweeps = 8;
 Degrees::Degrees(const FlowGraph &flow, const llvm::DenseMap<ValueId, Symbol> &symbols, const std::vector<char> &batch,
                  bool isCount)
     : flow(flow), symbols(symbols), batch(batch), isCount(isCount), degrees(flow.size(), kUnset), pure(flow.size(), 0),
-      statistic(flow.size(), 0), misjudged(flow.size(), 0) {
+      statistic(flow.size(), 0), touched(flow.size(), 0), misjudged(flow.size(), 0) {
   intern({});
-  for (const auto &[value, symbol] : symbols)
+  for (const auto &[value, symbol] : symbols) {
     loops[symbol.index] = symbol.loop;
+    isFixed &= flow[value].kind == Kind::Constant;
+  }
   for (ValueId value = 0; value < flow.size(); ++value) {
     const FlowNode &node = flow[value];
     auto isMarked = [&](const std::vector<char> &marks) { return [&](ValueId input) { return marks[input] != 0; }; };
     pure[value] = symbols.contains(value) || node.kind == Kind::Constant ||
                   (node.kind != Kind::Carry && !node.data().empty() && llvm::all_of(node.data(), isMarked(pure)));
+    touched[value] = symbols.contains(value) || llvm::any_of(node.data(), isMarked(touched));
     bool keeps = node.kind != Kind::Constant && node.kind != Kind::Source &&
                  llvm::all_of(node.main(), [&](ValueId input) { return statistic[input] || pure[input]; });
     statistic[value] = node.kind == Kind::Statistic || (keeps && llvm::any_of(node.main(), isMarked(statistic)));
@@ -81,7 +84,7 @@ float Degrees::totalOf(int id) const {
   float sum = 0;
   if (id >= 0)
     for (auto [symbol, degree] : table[id])
-      sum += symbol < kFirstFresh ? degree : 0;
+      sum += symbol < kUncounted ? degree : 0;
   return sum;
 }
 
@@ -107,6 +110,15 @@ int Degrees::constantDegree(ValueId value) const {
   return flow[value].isNumber() && (number == 0 || std::isinf(number)) ? kAny : 0;
 }
 
+// A gradient that comes from outside, or whose constant scale was folded into another constant.
+bool Degrees::mayCarryUnseen(ValueId value) const {
+  if (touched[value])
+    return false;
+  while (flow[value].kind == Kind::Move && !flow[value].inputs.empty())
+    value = flow[value].inputs[0];
+  return isFixed || flow[value].kind == Kind::Source || flow[value].kind == Kind::Constant;
+}
+
 // The common degree of the main operands.
 int Degrees::join(ValueId value, DegreeEvent::Type type, bool report) {
   const FlowNode &node = flow[value];
@@ -129,7 +141,11 @@ int Degrees::join(ValueId value, DegreeEvent::Type type, bool report) {
     high = first ? total : std::max(high, total);
     first = false;
   }
-  if (report && low != high)
+  // A function of norms that is not homogeneous moves with the scale in a way of its own.
+  bool isUnknown = type == DegreeEvent::Compared && llvm::any_of(node.main(), [&](ValueId input) {
+                     return llvm::any_of(terms(input), [](const auto &term) { return term.first >= kFirstFresh; });
+                   });
+  if (report && low != high && !isUnknown)
     record(type, value, std::abs(low) > std::abs(high) ? low : high);
   return result;
 }
@@ -139,7 +155,7 @@ int Degrees::product(ValueId value) {
   const FlowNode &node = flow[value];
   int result = 0;
   float fromPure = 0, fromRest = 0;
-  bool anyPure = false, anyBatch = false;
+  bool anyPure = false, anyBatch = false, isUnseen = true;
   for (auto [i, input] : llvm::enumerate(node.main())) {
     float factor = node.kind == Kind::Quotient && i > 0 ? -1 : 1;
     if (node.kind == Kind::Quotient && i > 0 && degrees[input] == kAny)
@@ -150,6 +166,7 @@ int Degrees::product(ValueId value) {
     (isScale ? fromPure : fromRest) += total;
     anyPure |= isScale;
     anyBatch |= batch[input] != 0;
+    isUnseen &= isScale || mayCarryUnseen(input);
   }
   if (!anyPure || pure[value] || result < 0 || isCount)
     return result;
@@ -159,7 +176,8 @@ int Degrees::product(ValueId value) {
     return result;
   }
   if (fromPure < 0 && sum < 0 && anyBatch) {
-    record(DegreeEvent::Removed, value, sum);
+    if (!isUnseen)
+      record(DegreeEvent::Removed, value, sum);
     return 0;
   }
   return result;
@@ -201,6 +219,8 @@ int Degrees::transfer(ValueId value) {
   int first = degrees[node.main().front()];
   switch (node.kind) {
   case Kind::Move:
+    misjudged[value] = misjudged[node.main().front()];
+    return first;
   case Kind::Homogeneous:
     return first;
   case Kind::Linear:
@@ -223,7 +243,7 @@ int Degrees::transfer(ValueId value) {
     if (!hasConstant)
       return join(value, DegreeEvent::Mismatch, true);
     if (ValueId condition = node.condition(); condition != kNone && misjudged[condition])
-      return 0; // Reported at the comparison: what it bounds is no better than the constant.
+      return join(value, DegreeEvent::Clipped, false); // Reported at the comparison.
     for (ValueId input : node.main())
       if (degrees[input] > 0)
         return degrees[input];

@@ -43,10 +43,13 @@ public:
   bool isPure(ValueId value) const { return pure[value]; }
   const std::vector<DegreeEvent> &events() const { return recorded; }
 
+  /// Symbols from here on are factors that `total` leaves out; from kFirstFresh on nothing is known about them.
+  static constexpr uint32_t kUncounted = 1u << 30;
+
 private:
+  static constexpr uint32_t kFirstFresh = 1u << 31;
   using Terms = std::vector<std::pair<uint32_t, float>>;
   static constexpr int kUnset = -1, kAny = -2; ///< kAny: zeros and infinities, which fit everything.
-  static constexpr uint32_t kFirstFresh = 1u << 31;
 
   int transfer(ValueId value);
   int intern(Terms terms);
@@ -56,6 +59,7 @@ private:
   int withoutLoop(int id, int loop);
   int constantDegree(ValueId value) const;
   bool isGuard(ValueId value) const;
+  bool mayCarryUnseen(ValueId value) const;
   int join(ValueId value, DegreeEvent::Type type, bool report);
   int product(ValueId value);
   int distort(ValueId value);
@@ -72,6 +76,8 @@ private:
   llvm::DenseMap<uint32_t, int> loops;
   std::vector<int> degrees;
   std::vector<char> pure, statistic;
+  std::vector<char> touched;   ///< Computed with a symbol, whatever its degree.
+  bool isFixed = true;         ///< Symbols are constants, which may have been folded into others.
   std::vector<char> misjudged; ///< Booleans from comparisons that were recorded.
   std::vector<Terms> table;
   std::map<Terms, int> index;

@@ -2,21 +2,21 @@
 #pragma once
 #include "ir/onnx/Builder.h"
 #include "passes/verify/FlowGraph.h"
-#include <memory>
 
 namespace recast::verify {
 
 class FlowBuilder {
 public:
-  explicit FlowBuilder(mlir::ModuleOp module, FlowGraph &flow) : module(module), flow(flow) {}
+  /// Bodies of functions and operators are put into the module.
+  FlowBuilder(mlir::ModuleOp module, FlowGraph &flow);
 
-  void buildGraph(onnx_ir::GraphOp graph);
+  void buildGraph();
 
   // --- For operator families ---
   using Ids = llvm::ArrayRef<ValueId>;
   ValueId of(mlir::Value value);                   ///< kNone where the operand is left out.
   ValueId operand(onnx_ir::Node node, unsigned i); ///< The same.
-  void set(mlir::Value result, ValueId value) { scope->values[result] = value; }
+  void set(mlir::Value result, ValueId value);     ///< Typed as `result` where it has no type yet.
   /// A node of the operator being visited; `mains` go before `sides`. Operands that are left out are dropped.
   ValueId add(Kind kind, Ids mains, Ids sides = {}, uint16_t flags = 0);
   /// The same, typed as `result` and bound to it.
@@ -36,40 +36,30 @@ public:
   void visitBody(mlir::Block &block); ///< All operations but the terminator.
 
 private:
-  /// One function or graph; the same function called twice has two.
-  struct Scope {
-    llvm::DenseMap<mlir::Value, ValueId> values;
-    Scope *outer;
-    std::string path; ///< Of the calls that led here, for reports.
-  };
-
   void visit(mlir::Operation *op);
   bool visitCall(onnx_ir::Node node);
   void visitIf(onnx_ir::Node node);
   void visitScan(onnx_ir::Node node);
   void visitLoop(onnx_ir::Node node);
   bool visitByBody(onnx_ir::Node node); ///< Operators of dialect train without a rule: by their standard bodies.
+  void visitAdded(mlir::Operation *oldFront, mlir::Operation *before, mlir::Operation *after);
   ValueId carry(mlir::BlockArgument argument, ValueId initial);
   void leaveLoop(onnx_ir::Node node, int loop, unsigned numCarried, Ids carried, mlir::ValueRange nexts, Ids initials);
   int enterLoop();
 
-  mlir::ModuleOp module;
   FlowGraph &flow;
-  Scope *scope = nullptr;
+  onnx_ir::NameScope names;
+  onnx_ir::TypeInference types;
+  onnx_ir::NodeBuilder bodies; ///< Builds what the functions and operators of dialect train stand for.
+  mlir::Block *top;            ///< Of the main graph.
+  llvm::DenseMap<mlir::Value, ValueId> values;
   mlir::Operation *current = nullptr; ///< The operator being visited.
   unsigned made = 0;                  ///< Nodes made for it.
   uint64_t currentSignature = 0;
   int loop = -1, numLoops = 0;
   llvm::SmallVector<int> loopParents;
-  std::vector<std::unique_ptr<Scope>> scopes;
-  llvm::DenseMap<ValueId, std::string> paths; ///< First value made inside a call, with its path.
-
-  struct BodyTools {
-    BodyTools(onnx_ir::GraphOp graph) : names(graph), b(graph, names, types) {}
-    onnx_ir::NameScope names;
-    onnx_ir::TypeInference types;
-    onnx_ir::NodeBuilder b;
-  };
+  std::string path;                           ///< The calls being visited, for reports.
+  llvm::DenseMap<ValueId, std::string> paths; ///< Values made inside a call, with its path.
 };
 
 /// Sets kind, element and size from a type.
@@ -83,6 +73,7 @@ bool addMicrosoft(FlowBuilder &b, onnx_ir::Node node); ///< com.microsoft and wh
 /// Formulas of optimizers that more than one family has. Null parts are kNone. `skip` may be kNone.
 struct Adam {
   ValueId param, grad, first, second, skip = kNone;
+  ValueId step = kNone; ///< For the correction of the moments' bias.
   bool skipIfFalse = false;
   bool decaysGradient = false;
 };

@@ -1,6 +1,8 @@
 // A training graph as the rules see it: what each value is computed from, and how it grows when an operand grows.
 // Control flow and local functions are flattened, so that a rule walks one list.
 #pragma once
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
@@ -47,6 +49,7 @@ enum class Element : uint8_t { Other, Bool, Int, F64, F32, Low }; ///< Low: f16,
 /// Meaning of FlowNode::code.
 enum class CompareOp : uint8_t { Less, LessOrEqual, Greater, GreaterOrEqual, Equal };
 enum class LogicOp : uint8_t { And, Or, Not, Xor };
+enum class ExtremumOp : uint8_t { Clip, Min, Max };
 
 struct FlowNode {
   enum Flag : uint16_t {
@@ -75,6 +78,7 @@ struct FlowNode {
   uint64_t signature = 0;       ///< Equal for nodes that compute the same function of their operands.
   const void *origin = nullptr; ///< The operator that it came from.
   const void *type = nullptr;   ///< Equal for values of equal type and shape; null where it is not known.
+  const void *elementType = nullptr;
   llvm::SmallVector<ValueId, 3> inputs;
 
   bool has(Flag flag) const { return flags & flag; }
@@ -100,6 +104,7 @@ struct State {
 /// Every node has one result, so a node's index is its value. Operands come before their users, except for the second
 /// operand of a Carry.
 struct FlowGraph {
+  mlir::OwningOpRef<mlir::ModuleOp> module; ///< A copy, with functions in place, that the nodes' origins are in.
   std::vector<FlowNode> nodes;
   std::vector<NamedValue> sources; ///< Graph inputs and initializers.
   std::vector<NamedValue> outputs; ///< Of the graph, new states included.

@@ -285,6 +285,8 @@ bool addStandard(FlowBuilder &b, Node node) {
     }
     for (Value result : node->getResults())
       b.at(b.bind(result, kind, main, sides, flags)).exponent = exponent;
+    if (kind == Kind::Extremum)
+      b.at(b.of(node.output())).code = static_cast<uint8_t>(op == "Min" ? ExtremumOp::Min : ExtremumOp::Max);
     return true;
   }
   if (addBoolean(b, node))

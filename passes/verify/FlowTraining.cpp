@@ -13,7 +13,9 @@ AdamResult addAdam(FlowBuilder &b, const Adam &adam) {
   ValueId first = b.sum({b.product(adam.first, b.anyNumber()), b.product(grad, b.anyNumber())});
   ValueId second = b.sum({b.product(adam.second, b.anyNumber()), b.product(b.product(grad, grad), b.anyNumber())});
   ValueId direction = b.quotient(first, b.sum({b.power(second, 0.5), b.constant(1e-8)}));
-  ValueId param = b.sum({b.product(adam.param, b.anyNumber()), b.product(direction, b.anyNumber())}, true);
+  ValueId correction =
+      adam.step == kNone ? b.anyNumber() : b.add(Kind::Nonlinear, {adam.step}, {}, FlowNode::Elementwise);
+  ValueId param = b.sum({b.product(adam.param, b.anyNumber()), b.product(direction, correction)}, true);
   auto kept = [&](ValueId old, ValueId next) {
     return adam.skipIfFalse ? b.select(adam.skip, next, old) : b.select(adam.skip, old, next);
   };
@@ -120,6 +122,7 @@ bool addTrain(FlowBuilder &b, Node node) {
                     .first = b.operand(node, 3),
                     .second = b.operand(node, 4),
                     .skip = b.operand(node, 0),
+                    .step = b.operand(node, op == "nadam" ? 6 : 5),
                     .decaysGradient = op == "adam" || (op != "adamw" && !node.getInt("decoupled_weight_decay", 0))});
     b.set(node.output(0), result.param);
     b.set(node.output(1), result.first);

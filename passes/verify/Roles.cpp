@@ -59,6 +59,21 @@ std::vector<char> batchDependence(const FlowGraph &flow, llvm::ArrayRef<State> s
   return marks;
 }
 
+// Single numbers computed from booleans alone, 0 and 1 for skips, do not carry the batch.
+std::vector<char> withoutSwitches(const FlowGraph &flow, const std::vector<char> &dependsOnBatch) {
+  std::vector<char> isSwitch(flow.size(), 0), marks = dependsOnBatch;
+  propagate(flow, isSwitch, [&](const FlowNode &node) {
+    bool fits = node.isSingle && !node.main().empty() && node.kind != Kind::Carry && node.kind != Kind::LoopResult;
+    return fits && (node.element == Element::Bool || llvm::all_of(node.data(), [&](ValueId input) {
+                      return isSwitch[input] || !dependsOnBatch[input];
+                    }));
+  });
+  for (ValueId value = 0; value < flow.size(); ++value)
+    if (isSwitch[value])
+      marks[value] = 0;
+  return marks;
+}
+
 std::vector<char> ancestors(const FlowGraph &flow, llvm::ArrayRef<ValueId> of, bool withConditions) {
   std::vector<char> marks(flow.size(), 0);
   std::vector<ValueId> open;
@@ -95,7 +110,7 @@ std::vector<char> dependenceBeside(const FlowGraph &flow, const Roles &roles) {
   std::vector<ValueId> updates;
   for (const State &state : roles.parameters) {
     updates.push_back(state.next);
-    isAdditive(flow, roles.dependsOnBatch, state.input, state.next, &updates);
+    isAdditive(flow, roles.carriesBatch, state.input, state.next, &updates);
   }
   std::vector<char> isUpdate(flow.size(), 0), marks(flow.size(), 0);
   for (ValueId value : updates)
@@ -113,7 +128,7 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
   llvm::DenseSet<ValueId> buffers;
   for (const NamedValue &buffer : flow.buffers)
     buffers.insert(buffer.value);
-  std::vector<char> feedsLoss = ancestors(flow, roles.losses, /*withConditions=*/false);
+  const std::vector<char> &feedsLoss = roles.feedsLoss = ancestors(flow, roles.losses, /*withConditions=*/false);
   // Masters: their casts are the next values of state that feeds the loss.
   llvm::DenseSet<ValueId> copied;
   for (const State &state : states)
@@ -127,7 +142,7 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
   for (const State &state : states) {
     if (!isFloat(flow[state.input]) || !roles.dependsOnBatch[state.next] || buffers.contains(state.next))
       continue;
-    bool isUpdate = isAdditive(flow, roles.dependsOnBatch, state.input, state.next);
+    bool isUpdate = isAdditive(flow, roles.carriesBatch, state.input, state.next);
     if (isUpdate && (feedsLoss[state.input] || copied.contains(state.next)))
       roles.parameters.push_back(state);
     else
@@ -141,7 +156,7 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
           used.insert(value);
     std::vector<State> rest;
     for (const State &state : candidates) {
-      bool isUpdate = isAdditive(flow, roles.dependsOnBatch, state.input, state.next);
+      bool isUpdate = isAdditive(flow, roles.carriesBatch, state.input, state.next);
       (isUpdate && !used.contains(state.input) ? roles.parameters : rest).push_back(state);
     }
     candidates = std::move(rest);
@@ -171,6 +186,80 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
         roles.gradients.push_back({output.value, source.name});
         break;
       }
+}
+
+// The old value plus a constant.
+bool isCounted(const FlowGraph &flow, const State &state) {
+  bool isSum = false, isInput = false;
+  walkBack(flow, state.next, [&](ValueId value, auto push) {
+    const FlowNode &node = flow[value];
+    isInput |= value == state.input;
+    bool adds =
+        node.kind == Kind::Sum && llvm::any_of(node.main(), [&](ValueId main) { return flow[main].isNumber(); });
+    isSum |= adds;
+    if (node.kind == Kind::Move || node.kind == Kind::Select || adds)
+      llvm::for_each(node.main(), push);
+  });
+  return isSum && isInput;
+}
+
+// Computed from norms or extrema, and from nothing else of the batch.
+bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &state) {
+  bool found = false, isOnly = true;
+  walkBack(flow, state.next, [&](ValueId value, auto push) {
+    const FlowNode &node = flow[value];
+    bool passes = (node.has(FlowNode::Elementwise) && node.element != Element::Bool) || node.kind == Kind::Join ||
+                  node.kind == Kind::Move || node.kind == Kind::LoopResult || node.kind == Kind::Carry;
+    if (node.kind == Kind::Statistic)
+      found = true;
+    else if (passes && !node.main().empty())
+      llvm::for_each(node.data(), push);
+    else
+      isOnly &= !roles.dependsOnBatch[value];
+  });
+  return found && isOnly;
+}
+
+// States that are neither parameters nor moments: averages of the parameters, counts of the steps that an update
+// divides by, and histories of norms and magnitudes.
+void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles) {
+  std::vector<ValueId> nexts;
+  llvm::DenseSet<ValueId> known(roles.scales.begin(), roles.scales.end());
+  for (const std::vector<State> *list : {&roles.parameters, &roles.moments})
+    for (const State &state : *list) {
+      nexts.push_back(state.next);
+      known.insert(state.input);
+    }
+  std::vector<ValueId> list = updateRegion(flow, nexts);
+  llvm::DenseSet<ValueId> region(list.begin(), list.end());
+  std::vector<char> statistical = dependenceBeside(flow, roles);
+  for (const State &state : states) {
+    if (known.contains(state.input))
+      continue;
+    std::vector<char> under = ancestors(flow, state.next, /*withConditions=*/false);
+    bool isBlend = under[state.input] && isFloat(flow[state.input]);
+    bool isAverage = isBlend && roles.dependsOnBatch[state.next] && !statistical[state.next];
+    bool isCount = !roles.carriesBatch[state.next] && flow[state.input].isSingle && region.contains(state.input) &&
+                   isCounted(flow, state);
+    if (isAverage || isCount)
+      roles.kept.push_back(state);
+  }
+  // Histories that updates are computed from, or other histories.
+  std::vector<char> enters = roles.reachesUpdate;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const State &state : states) {
+      if (known.contains(state.input) || !enters[state.input] || !isFloat(flow[state.input]) ||
+          !isFromStatistics(flow, roles, state))
+        continue;
+      known.insert(state.input);
+      roles.kept.push_back(state);
+      std::vector<char> under = ancestors(flow, state.next, /*withConditions=*/false);
+      for (ValueId value = 0; value < flow.size(); ++value)
+        enters[value] |= under[value];
+      changed = true;
+    }
+  }
 }
 
 } // namespace
@@ -237,6 +326,7 @@ Roles findRoles(const FlowGraph &flow, llvm::ArrayRef<State> states) {
       return roles.dependsOnTest[input] || (isTest && roles.dependsOnBatch[input]);
     });
   });
+  roles.carriesBatch = withoutSwitches(flow, roles.dependsOnBatch);
   findLosses(flow, states, roles);
   findUpdates(flow, states, roles);
   std::vector<ValueId> ends;
@@ -245,6 +335,15 @@ Roles findRoles(const FlowGraph &flow, llvm::ArrayRef<State> states) {
   roles.reachesUpdate = ancestors(flow, ends, /*withConditions=*/false);
   roles.decidesUpdate = ancestors(flow, ends, /*withConditions=*/true);
   roles.scales = findScales(flow, roles, states);
+  for (const State &state : states)
+    if (llvm::is_contained(roles.scales, state.input))
+      for (ValueId value : walkBack(flow, state.next, [&](ValueId value, auto push) {
+             if (flow[value].kind == Kind::Move || flow[value].kind == Kind::Select)
+               llvm::for_each(flow[value].main(), push);
+           }))
+        if (roles.dependsOnTest[value])
+          roles.newScales.push_back(value);
+  findKept(flow, states, roles);
   return roles;
 }
 

@@ -25,11 +25,15 @@ struct Roles {
   std::vector<State> parameters;
   std::vector<State> moments;
   std::vector<State> statistics;     ///< Other floating-point state that depends on the batch: running statistics.
+  std::vector<State> kept;           ///< Other state that must be as it was after a step that is skipped.
   std::vector<NamedValue> gradients; ///< Where the model updates nothing: outputs that are gradients of parameters.
   std::vector<NamedValue> buffers;   ///< In-place sums of gradients.
   std::vector<ValueId> losses;
   std::vector<ValueId> scales;      ///< The loss scale: one value, more where several are multiplied.
+  std::vector<ValueId> newScales;   ///< What they are in the next step, where a test of gradients decides it.
   std::vector<char> dependsOnBatch; ///< For each value, conditions left out.
+  std::vector<char> carriesBatch;   ///< The same, but for numbers made from booleans.
+  std::vector<char> feedsLoss;      ///< For each value: the loss is computed from it.
   std::vector<char> reachesUpdate;  ///< For each value: enters a new parameter, a moment or a gradient output.
   std::vector<char> decidesUpdate;  ///< The same, or is a condition of one.
   std::vector<char> dependsOnTest;  ///< For each value: depends on a test or comparison of batch-dependent values.

@@ -10,9 +10,11 @@ namespace recast::verify {
 namespace {
 
 // The scale itself, and, where it is a constant, every constant that is it or its inverse.
-llvm::DenseMap<ValueId, Symbol> symbolsOf(const FlowGraph &flow, llvm::ArrayRef<ValueId> scales) {
+llvm::DenseMap<ValueId, Symbol> symbolsOf(const FlowGraph &flow, const Roles &roles) {
   llvm::DenseMap<ValueId, Symbol> symbols;
-  for (auto [i, scale] : llvm::enumerate(scales)) {
+  for (ValueId scale : roles.newScales) // What is divided by the scale of the next step still carries this one's.
+    symbols[scale] = {Degrees::kUncounted + scale};
+  for (auto [i, scale] : llvm::enumerate(roles.scales)) {
     uint32_t index = static_cast<uint32_t>(i);
     symbols[scale] = {index};
     if (flow[scale].kind != Kind::Constant || !flow[scale].isNumber())
@@ -61,9 +63,10 @@ Message messageOf(const DegreeEvent &event, const std::string &node, const std::
     return {Rule::DoubleUnscale, formatv("{0} adds a gradient that was divided by {1} once too often, in the update of "
                                          "{2}: unscale each gradient once",
                                          node, scale, target)};
-  return {Rule::MissingUnscale, formatv("{0} adds a gradient that still carries {1} to a value that does not, in the "
-                                        "update of {2}: divide the gradient by the scale",
-                                        node, scale, target)};
+  return {Rule::MissingUnscale,
+          formatv("{0} adds a gradient that still carries {1} to a value that does not, in the "
+                  "update of {2}: divide the gradient by the scale that the loss was multiplied by",
+                  node, scale, target)};
 }
 
 } // namespace
@@ -73,7 +76,7 @@ void checkScaleRules(RuleContext &context) {
   const Roles &roles = context.roles;
   if (roles.scales.empty())
     return;
-  llvm::DenseMap<ValueId, Symbol> symbols = symbolsOf(flow, roles.scales);
+  llvm::DenseMap<ValueId, Symbol> symbols = symbolsOf(flow, roles);
   Degrees degrees(flow, symbols, roles.dependsOnBatch, /*isCount=*/false);
   std::vector<std::string> names;
   for (ValueId scale : roles.scales)

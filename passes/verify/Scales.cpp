@@ -188,7 +188,8 @@ struct Finder {
                                            : (spreads && candidate.enters && !isInLoss) ||
                                                  (reachesAll && candidate.enters && candidate.leaves && !isInLoss);
         bool scalesLoss = candidate.scalesLoss && (sinks.empty() || reachesAll);
-        if (candidate.isDynamic || scalesLoss || byFlow || isNamed ||
+        bool isDynamic = candidate.isDynamic && (candidate.enters || candidate.leaves);
+        if (isDynamic || scalesLoss || byFlow || isNamed ||
             llvm::any_of(flow.scales, [&](ValueId scale) { return roots[scale] == candidate.value; }))
           chosen.push_back(candidate.value);
       }

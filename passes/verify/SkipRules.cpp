@@ -42,6 +42,15 @@ struct SkipAnalysis {
     }
   }
 
+  // Through a narrower type it would not be the old value.
+  static bool keepsValue(const FlowNode &moved, const FlowNode &old) {
+    auto width = [](Element element) {
+      return element == Element::F64 ? 3 : element == Element::F32 ? 2 : element == Element::Low ? 1 : 0;
+    };
+    bool isWider = width(old.element) > 0 && width(moved.element) > width(old.element);
+    return moved.elementType == old.elementType || isWider;
+  }
+
   static Outcome number(double x) { return {Outcome::Number, kNone, x}; }
 
   bool isNumber(ValueId value, double x) const {
@@ -70,8 +79,7 @@ struct SkipAnalysis {
       // A sum or slice of equal numbers still has the sign and the truth of one.
       if (moved.type == Outcome::Number)
         return node.has(FlowNode::Negates) ? number(-moved.number) : moved;
-      // Through a narrower type it would not be the old value.
-      return isSame && flow[mains[0]].element == node.element ? moved : Outcome();
+      return isSame && (moved.type != Outcome::Old || keepsValue(node, flow[moved.state])) ? moved : Outcome();
     }
     case Kind::Homogeneous:
     case Kind::Statistic:
@@ -236,6 +244,8 @@ private:
       auto [value, tests] = work.back();
       work.pop_back();
       const FlowNode &node = flow[value];
+      if (tests != 0 && (tests &= static_cast<uint8_t>(~hiddenBy(node))) == 0)
+        continue;
       auto push = [&, tests = tests](llvm::ArrayRef<ValueId> inputs) {
         for (ValueId input : inputs)
           work.emplace_back(input, tests);
@@ -289,6 +299,49 @@ private:
     }
   }
 
+  // What values are made from by moves, choices and bounds.
+  std::vector<ValueId> rootsOf(llvm::ArrayRef<ValueId> values) const {
+    return walkBack(flow, values, [&](ValueId value, auto push) {
+      Kind kind = flow[value].kind;
+      if (kind == Kind::Move || kind == Kind::Homogeneous || kind == Kind::Select || kind == Kind::Extremum)
+        for (ValueId main : flow[value].main())
+          if (roles.dependsOnBatch[main])
+            push(main);
+    });
+  }
+
+  // What a bound takes away before a test sees it.
+  uint8_t hiddenBy(const FlowNode &node) const {
+    auto mains = node.main();
+    if (node.kind == Kind::Extremum) {
+      bool hasBound = llvm::any_of(mains, [&](ValueId main) { return !roles.dependsOnBatch[main]; });
+      bool isLeast = static_cast<ExtremumOp>(node.code) == ExtremumOp::Max && llvm::all_of(mains, [&](ValueId main) {
+                       Kind kind = flow[main].kind;
+                       return !roles.dependsOnBatch[main] || kind == Kind::Statistic || kind == Kind::Homogeneous;
+                     });
+      return hasBound && !isLeast ? kInf : 0;
+    }
+    if (node.kind != Kind::Select || node.condition() == kNone)
+      return 0;
+    std::vector<ValueId> list = rootsOf(mains);
+    llvm::SmallDenseSet<ValueId> chosen(list.begin(), list.end());
+    uint8_t hidden = 0; // By comparing, or testing, what is chosen.
+    walkBack(flow, node.condition(), [&](ValueId value, auto push) {
+      const FlowNode &test = flow[value];
+      bool ofChosen = llvm::any_of(test.main(), [&](ValueId main) {
+        return roles.dependsOnBatch[main] &&
+               llvm::any_of(rootsOf(main), [&](ValueId root) { return chosen.contains(root); });
+      });
+      if (test.kind == Kind::Compare && ofChosen)
+        hidden |= kInf;
+      else if (test.kind == Kind::Test && ofChosen)
+        hidden |= (test.has(FlowNode::TestsNan) ? kNan : 0) | (test.has(FlowNode::TestsInf) ? kInf : 0);
+      else if (test.kind == Kind::Logic || test.kind == Kind::Move)
+        llvm::for_each(test.main(), push);
+    });
+    return hidden;
+  }
+
   // A number computed from booleans, such as how many tests failed.
   bool countsTests(ValueId value) const {
     bool found = false;
@@ -333,6 +386,17 @@ struct SkipRules {
     return conditions;
   }
 
+  // A product with weights or activations: it may overflow though what it takes was tested.
+  bool isBackward(ValueId value) {
+    const FlowNode &node = flow[value];
+    bool mixes = node.kind == Kind::Linear || (node.kind == Kind::Product && !node.has(FlowNode::Elementwise));
+    return mixes && roles.dependsOnBatch[value] && !node.isSingle && llvm::any_of(node.inputs, [&](ValueId input) {
+             while (flow[input].kind == Kind::Move && !roles.feedsLoss[input] && !flow[input].inputs.empty())
+               input = flow[input].inputs[0];
+             return roles.feedsLoss[input] && flow[input].kind != Kind::Constant;
+           });
+  }
+
   // From the batch to the new value past every tested tensor; empty where all is tested. Scalars do not count, unless
   // the parameter is one: norms carry every gradient.
   std::vector<ValueId> untested(const State &state, const llvm::DenseMap<ValueId, uint8_t> &covered, uint8_t tests) {
@@ -345,7 +409,7 @@ struct SkipRules {
     std::vector<ValueId> path = context.pathTo(
         state.next,
         [&](ValueId value) {
-          found |= isBatchSource(value);
+          found |= isBatchSource(value) || isBackward(value);
           return found;
         },
         [&](ValueId user, ValueId operand) {
@@ -360,6 +424,7 @@ struct SkipRules {
   bool run() {
     std::vector<State> states = roles.parameters;
     llvm::append_range(states, roles.moments);
+    llvm::append_range(states, roles.kept);
     analysis.run(states);
     std::vector<ValueId> tests;
     for (const State &state : states)
@@ -399,10 +464,14 @@ struct SkipRules {
         continue;
       if (hasNoTest) // Reported as an unchecked gradient.
         continue;
+      bool isCount = !roles.dependsOnBatch[state.next];
       std::vector<ValueId> path = context.pathTo(
-          state.next, [&](ValueId value) { return !flow[value].has(FlowNode::Elementwise); },
+          state.next,
+          [&](ValueId value) {
+            return isCount ? value == state.input : value != state.next && !flow[value].has(FlowNode::Elementwise);
+          },
           [&](ValueId user, ValueId operand) {
-            return llvm::is_contained(flow[user].data(), operand) && roles.dependsOnBatch[operand];
+            return llvm::is_contained(flow[user].data(), operand) && (isCount || roles.dependsOnBatch[operand]);
           });
       context.add(
           Rule::UpdateOutsideSkip,

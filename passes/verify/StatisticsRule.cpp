@@ -35,7 +35,7 @@ void checkStatisticsRule(RuleContext &context) {
                           llvm::any_of(flow[value].data(), [&](ValueId input) { return isRecomputed[input] != 0; });
   for (const State &state : roles.statistics) {
     std::vector<ValueId> sums;
-    if (!isAdditive(flow, roles.dependsOnBatch, state.input, state.next, &sums))
+    if (!isAdditive(flow, roles.carriesBatch, state.input, state.next, &sums))
       continue;
     llvm::DenseMap<uint64_t, ValueId> seen;
     for (ValueId sum : sums)

@@ -118,29 +118,69 @@ void RuleContext::add(Rule rule, std::string text, llvm::ArrayRef<ValueId> path,
   report.findings.push_back(std::move(finding));
 }
 
+namespace {
+
+// In another shape, the same elements in the same order.
+bool isReshaped(const FlowGraph &flow, const FlowNode &node) {
+  return node.has(FlowNode::Barrier) ||
+         (node.kind == Kind::Move && node.has(FlowNode::Elementwise) && node.mains == 1 && node.type &&
+          flow[node.inputs[0]].elementType == node.elementType && !node.has(FlowNode::Negates));
+}
+
+// Of the function, not of how the operator is called.
+llvm::hash_code functionOf(const FlowNode &node) {
+  switch (node.kind) {
+  case Kind::Sum:
+  case Kind::Product:
+  case Kind::Quotient:
+  case Kind::Power:
+    if (node.has(FlowNode::Elementwise))
+      return llvm::hash_combine(static_cast<int>(node.kind), node.flags & ~FlowNode::Subtract,
+                                llvm::bit_cast<uint32_t>(node.exponent), node.loop);
+    [[fallthrough]];
+  default:
+    return llvm::hash_combine(node.signature, static_cast<int>(node.kind), node.loop);
+  }
+}
+
+} // namespace
+
 std::vector<uint64_t> numberValues(const FlowGraph &flow, const Roles &roles, bool anySlice) {
   std::vector<uint64_t> numbers(flow.size());
+  std::vector<ValueId> roots(flow.size()); // Without reshapes.
   for (ValueId value = 0; value < flow.size(); ++value) {
     const FlowNode &node = flow[value];
-    bool isIdentity = node.has(FlowNode::Barrier) ||
-                      (node.kind == Kind::Move && node.has(FlowNode::Elementwise) && node.inputs.size() == 1 &&
-                       node.type && flow[node.inputs[0]].type == node.type && !node.has(FlowNode::Negates));
-    if (isIdentity || (anySlice && node.has(FlowNode::Slice) && node.mains)) {
+    roots[value] = value;
+    if (isReshaped(flow, node)) {
+      ValueId root = roots[value] = roots[node.inputs[0]];
+      bool isSame = node.type == flow[root].type || node.has(FlowNode::Barrier);
+      numbers[value] = isSame ? numbers[root] : static_cast<uint64_t>(llvm::hash_combine(numbers[root], node.type));
+      continue;
+    }
+    if (anySlice && node.has(FlowNode::Slice) && node.mains) {
       numbers[value] = numbers[node.inputs[0]];
       continue;
     }
-    if (node.kind == Kind::Source || (node.kind == Kind::Constant && node.inputs.empty() && !node.isNumber())) {
+    if (node.has(FlowNode::Negates)) {
+      numbers[value] = ~numbers[node.inputs[0]];
+      continue;
+    }
+    if (node.kind == Kind::Source) {
       bool isSame = anySlice && roles.dependsOnBatch[value];
       numbers[value] = isSame ? static_cast<uint64_t>(llvm::hash_combine(node.type, static_cast<int>(node.element)))
                               : static_cast<uint64_t>(llvm::hash_value(value + 1));
       continue;
     }
-    llvm::hash_code hash = llvm::hash_combine(node.signature, static_cast<int>(node.kind), node.loop);
+    llvm::hash_code hash = functionOf(node);
     if (node.isNumber())
       hash = llvm::hash_combine(static_cast<int>(node.kind), llvm::bit_cast<uint64_t>(node.number), node.type);
-    for (ValueId input : node.inputs)
+    llvm::SmallVector<uint64_t> operands; // The number of -x is the complement of that of x.
+    for (auto [i, input] : llvm::enumerate(node.inputs))
       if (input < value)
-        hash = llvm::hash_combine(hash, numbers[input]);
+        operands.push_back(node.has(FlowNode::Subtract) && i > 0 ? ~numbers[input] : numbers[input]);
+    if ((node.kind == Kind::Sum || node.kind == Kind::Product) && node.has(FlowNode::Elementwise))
+      llvm::sort(operands);
+    hash = llvm::hash_combine(hash, llvm::hash_combine_range(operands.begin(), operands.end()));
     numbers[value] = node.kind == Kind::Carry ? static_cast<uint64_t>(llvm::hash_value(value + 1)) : uint64_t(hash);
   }
   return numbers;

@@ -7,7 +7,7 @@ another way to write the same.
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 
-F32, F16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
+F32, F16, BF16, BOOL = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.BOOL
 
 
 class Graph:
@@ -54,22 +54,47 @@ class Graph:
         return model
 
 
+# Ways to find numbers that are not finite.
+TESTS = ["zero-product", "self-difference", "both", "either", "largest", "inside", "norm", "sum", "counts", "concat"]
+
+
 def finite(g, gradients, test="zero-product"):
     """A boolean that is true where some gradient is not finite."""
+    zero, largest = g.const(0.0), g.const(np.finfo(np.float32).max)
+    if test == "norm":  # Of all of them together.
+        norm = norm_of(g, gradients)
+        return g("Or", g("IsNaN", norm), g("IsInf", norm))
+    if test == "counts":  # How many, over all of them.
+        counts = [g("ReduceSum", g("Cast", g("Or", g("IsInf", x), g("IsNaN", x)), to=F32), keepdims=0)
+                  for x in gradients]
+        return g("Greater", g("Sum", *counts), zero)
+    if test == "concat":
+        flat = g("Concat", *[g("Reshape", x, g.const([-1], np.int64)) for x in gradients], axis=0)
+        return g("Cast", g("ReduceMax", g("Cast", g("Or", g("IsNaN", flat), g("IsInf", flat)), to=F32), keepdims=0),
+                 to=BOOL)
     found = None
     for gradient in gradients:
         if test == "zero-product":
-            total = g("ReduceSum", g("Mul", gradient, g.const(0.0)), keepdims=0)
+            total = g("ReduceSum", g("Mul", gradient, zero), keepdims=0)
             bad = g("Not", g("Less", total, g.const(1.0)))
+        elif test == "self-difference":
+            bad = any_of(g, g("Not", g("Equal", g("Sub", gradient, gradient), zero)))
         elif test == "is-nan":
             bad = any_of(g, g("IsNaN", gradient))
         elif test == "is-inf":
             bad = any_of(g, g("IsInf", gradient))
         elif test == "both":
             bad = any_of(g, g("Or", g("IsNaN", gradient), g("IsInf", gradient)))
+        elif test == "either":
+            bad = g("Or", any_of(g, g("IsInf", gradient)), any_of(g, g("Not", g("Equal", gradient, gradient))))
         elif test == "largest":
-            largest = g("ReduceMax", g("Abs", gradient), keepdims=0)
-            bad = g("Not", g("LessOrEqual", largest, g.const(np.finfo(np.float32).max)))
+            bad = g("Not", g("LessOrEqual", g("ReduceMax", g("Abs", gradient), keepdims=0), largest))
+        elif test == "inside":
+            inside = g("Cast", g("Less", g("Abs", gradient), largest), to=F32)
+            bad = g("Not", g("Cast", g("ReduceMin", inside, keepdims=0), to=BOOL))
+        elif test == "sum":
+            total = g("ReduceSum", gradient, keepdims=0)
+            bad = g("Or", g("IsInf", total), g("IsNaN", total))
         found = g("Or", found, bad) if found else bad
     return found
 
@@ -104,9 +129,9 @@ def clip(g, gradients, how, bound=1.0):
 
 def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=False, check=("w1", "b1", "w2", "b2"),
          test="zero-product", skip="where", skipped=("w1", "b1", "w2", "b2"), optimizer="adam", master=F32, moments=F32,
-         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div"):
+         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div", check_clipped=False):
     """One step. `scale`: input, constant or None. `scale_loss`, `unscale`: how often. `check`, `skipped`: which
-    parameters' gradients are tested, and whose updates are skipped."""
+    parameters' gradients are tested, and whose updates are skipped; `check_clipped`: after the clip."""
     g = Graph()
     x, target = g.input("a", [8, 4]), g.input("b", [8, 2])
     shapes = {"w1": [4, 3], "b1": [3], "w2": [3, 2], "b2": [2]}
@@ -151,6 +176,8 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
         values = clip(g, values, clip_how)
     if clip_first:
         values = unscaled(values)
+    if check_clipped:
+        found = finite(g, values, test)
 
     for (name, param), gradient in zip(params.items(), values):
         i, shape = param, shapes[name]
