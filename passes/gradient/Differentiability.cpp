@@ -235,27 +235,31 @@ bool isWeightOfProduct(Value value) {
          });
 }
 
-// Zeros, and one large negative number.
-template <typename T> bool holdsAdditiveMask(ArrayRef<char> bytes) {
-  constexpr T kLargestMask = T(-1e3);
+// Zeros, and one large negative number: -1e3 or less, or for a matrix with zeros the -100 of Swin's windows.
+template <typename T> bool holdsAdditiveMask(ArrayRef<char> bytes, bool isMatrix) {
+  const T kLargestMask = T(isMatrix ? -100 : -1e3);
   T masked = 0;
+  bool hasZero = false;
   for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T number;
     std::memcpy(&number, bytes.data() + at, sizeof number);
-    if (number == 0)
+    if (number == 0) {
+      hasZero = true;
       continue;
+    }
     if (masked != 0 ? number != masked : !(number <= kLargestMask))
       return false;
     masked = number;
   }
-  return masked != 0;
+  return masked != 0 && (hasZero || masked <= T(-1e3));
 }
 
 // No weight looks like an additive mask, and most tensors show with their first element that they are none.
 bool isAdditiveMask(TensorAttr tensor) {
   Type element = tensor.getType().getElementType();
-  return element.isF64()   ? holdsAdditiveMask<double>(rawBytes(tensor))
-         : element.isF32() ? holdsAdditiveMask<float>(rawBytes(tensor))
+  bool isMatrix = tensor.getType().getRank() >= 2;
+  return element.isF64()   ? holdsAdditiveMask<double>(rawBytes(tensor), isMatrix)
+         : element.isF32() ? holdsAdditiveMask<float>(rawBytes(tensor), isMatrix)
                            : false;
 }
 
