@@ -28,8 +28,18 @@ inline double intendedValue(float value) {
   };
   using namespace std::numbers;
   // SELU's are alpha and scale of Klambauer 2017, appendix A.1; the others are those of log2, log10 and of Gaussians.
-  constexpr double kNamed[] = {1.6732632423543772, 1.0507009873554805, 1.7580993408473766, pi,    pi / 2, 2 * pi, e,
-                               ln2,                ln10,               log2e,              log10e, inv_pi};
+  constexpr double kNamed[] = {1.6732632423543772,
+                               1.0507009873554805,
+                               1.7580993408473766,
+                               pi,
+                               pi / 2,
+                               2 * pi,
+                               e,
+                               ln2,
+                               ln10,
+                               log2e,
+                               log10e,
+                               inv_pi};
   for (double named : kNamed)
     consider(named);
   for (double gaussian : {std::log(2 * pi), std::log(2 * pi) / 2})

@@ -263,6 +263,13 @@ bool isAdditiveMask(TensorAttr tensor) {
                            : false;
 }
 
+// `model.logit_scale`: scalars of formulas do not have such names.
+bool isModulePath(StringRef name) {
+  auto [module, parameter] = name.rsplit('.');
+  return name == "logit_scale" || (!parameter.empty() && !llvm::all_of(parameter, llvm::isDigit) &&
+                                   llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.'; }));
+}
+
 Choice judge(Value value, bool influences) {
   StringRef name = nameOf(value);
   auto type = cast<RankedTensorType>(value.getType());
@@ -270,10 +277,10 @@ Choice judge(Value value, bool influences) {
     return {value, false, "the loss does not depend on it through differentiable operators"};
   if (isExporterName(name) && !isWeightOfProduct(value))
     return {value, false, "a constant under an exporter's own name"};
-  if (type.getRank() == 0)
-    return {value, false, "a scalar"};
   if (TensorAttr tensor = constantOf(value); tensor && isAdditiveMask(tensor))
     return {value, false, "a mask: zeros and one large negative number"};
+  if (type.getRank() == 0 && !isModulePath(name))
+    return {value, false, "a scalar that is not named as a parameter of a module"};
   return {value, true, "a floating-point initializer that the loss depends on"};
 }
 

@@ -35,10 +35,7 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     forgetDeclaredTypes(graph);
     names = std::make_shared<NameScope>(graph);
     fixed.clear();
-    LogicalResult kept = success();
-    getOperation()->walk([&](Operation *op) { kept = success(succeeded(kept) && succeeded(keepFixedOperands(op))); });
-    if (failed(kept))
-      return signalPassFailure();
+    getOperation()->walk([&](Operation *op) { keepFixedOperands(op); });
 
     Block &block = graph.getBody().front();
     for (BlockArgument argument : block.getArguments())
@@ -83,34 +80,37 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     return makeTensor(RankedTensorType::get(shape, target), bytes);
   }
 
-  // Operands that the schema does not allow to have the target type (scales of Resize are float) get values of their
-  // own, which keep the type that they have.
-  LogicalResult keepFixedOperands(Operation *op) {
+  // Operands that are no data of the computation and that the schema does not allow to have the target type (scales of
+  // Resize are float) get values of their own, which keep the type that they have.
+  void keepFixedOperands(Operation *op) {
     const onnx::OpSchema *schema = isNode(op) ? Node(op).schema() : nullptr;
     if (!schema || schema->inputs().empty())
-      return success();
+      return;
     onnx::DataType wanted = onnx::Utils::DataTypeUtils::ToType(type == "f64" ? "tensor(double)" : "tensor(float)");
     for (unsigned i = 0; i < op->getNumOperands(); ++i) {
       Value operand = op->getOperand(i);
       const auto &formal = schema->inputs()[std::min<size_t>(i, schema->inputs().size() - 1)];
       Type element = isAbsent(operand) ? Type() : elementTypeOf(operand);
-      if (!isPlainFloat(element) || element == target || formal.GetTypes().count(wanted))
+      bool isData = formal.GetTypeStr() == schema->inputs()[0].GetTypeStr() ||
+                    llvm::any_of(schema->outputs(),
+                                 [&](const auto &output) { return output.GetTypeStr() == formal.GetTypeStr(); });
+      if (!isPlainFloat(element) || element == target || isData || formal.GetTypes().count(wanted))
         continue;
-      TensorAttr value = constantOf(operand);
-      if (!value)
-        return op->emitError() << "node " << Node(op).describe() << ": its input '" << nameOf(operand)
-                               << "' cannot be " << type << " and is no constant: --dtype=" << type
-                               << " is not possible for this model";
       OpBuilder builder(op);
-      OperationState state(op->getLoc(), ConstantOp::getOperationName());
-      state.addAttribute("value", value);
+      TensorAttr value = constantOf(operand);
+      OperationState state(op->getLoc(), value ? ConstantOp::getOperationName() : CastOp::getOperationName());
+      if (value) {
+        state.addAttribute("value", value);
+      } else {
+        state.addOperands(operand);
+        state.addAttribute("to", builder.getI64IntegerAttr(elementTypeToOnnx(element)));
+      }
       state.addAttribute("onnx.outputs", stringArray(&getContext(), {names->unique(nameOf(operand))}));
-      state.addTypes(value.getType());
+      state.addTypes(operand.getType());
       Operation *own = builder.create(state);
       fixed.insert(own);
       op->setOperand(i, own->getResult(0));
     }
-    return success();
   }
 
   // Bounds and thresholds meet data that are floats themselves: they must stay equal to them.
