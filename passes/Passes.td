@@ -282,7 +282,8 @@ def RaiseOpset : Recast_Pass<"raise-opset"> {
     Reductions get their axes as an input, Split the number of its outputs, and so on, from opset 13 on; operators that
     only allow more types stay as they are. An operator whose meaning changes otherwise is an error that names the node.
   }];
-  let options = [Option<"opset", "opset", "int64_t", "21", "Version of ONNX's default domain to reach">];
+  let options = [Option<"opset", "opset", "int64_t", "21",
+                        "Version of ONNX's default domain to reach; 0: 14 where a BatchNormalization trains, else none">];
 }
 
 def ChooseFp8Products : Recast_Pass<"choose-fp8-products"> {

@@ -152,6 +152,9 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     return;
   }
   if (o.emit == Emit::Step || o.emit == Emit::Gradient) {
+    RaiseOpsetOptions raise;
+    raise.opset = 0; // Only for the training form of BatchNormalization.
+    passes.addPass(createRaiseOpset(raise));
     PrepareTrainingOptions prepare;
     prepare.loss = o.loss;
     passes.addPass(createPrepareTraining(prepare));

@@ -142,6 +142,14 @@ Value NodeBuilder::cast(Value x, Type elementType) {
   return node("Cast", {x}, attr("to", static_cast<int64_t>(elementTypeToOnnx(elementType))));
 }
 
+Value NodeBuilder::where(Value condition, Value a, Value b) {
+  Type element = elementTypeOf(a);
+  if (!element || !element.isBF16() || opset() >= 16)
+    return node("Where", {condition, a, b});
+  Type wide = builder.getF32Type();
+  return cast(node("Where", {condition, cast(a, wide), cast(b, wide)}), element);
+}
+
 Value NodeBuilder::compare(StringRef op, Value a, Value b) {
   // Both exist since opset 12, and ONNX infers their types since 16.
   if (opset() >= 16 || (op != "GreaterOrEqual" && op != "LessOrEqual"))

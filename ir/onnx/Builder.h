@@ -81,7 +81,8 @@ public:
   mlir::Value square(mlir::Value a) { return node("Mul", {a, a}); }
   mlir::Value mulScalar(mlir::Value a, double s) { return node("Mul", {a, scalarLike(a, s)}); }
   mlir::Value addScalar(mlir::Value a, double s) { return node("Add", {a, scalarLike(a, s)}); }
-  mlir::Value where(mlir::Value condition, mlir::Value a, mlir::Value b) { return node("Where", {condition, a, b}); }
+  /// Below opset 16, which brought bf16 to Where, bf16 goes through f32.
+  mlir::Value where(mlir::Value condition, mlir::Value a, mlir::Value b);
   /// No node where the type is already right.
   mlir::Value cast(mlir::Value x, mlir::Type elementType);
   mlir::Value castLike(mlir::Value x, mlir::Value like) { return cast(x, elementTypeOf(like)); }

@@ -1,5 +1,6 @@
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/onnx/AttrProto.h"
+#include "ir/onnx/Definitions.h"
 #include "ir/onnx/PreviewOptimizers.h"
 #include "onnx/defs/function.h"
 
@@ -8,7 +9,8 @@ namespace recast::onnx_ir {
 
 bool hasFunctionBody(Node node) {
   const onnx::OpSchema *schema = node.schema();
-  return isPreviewOptimizer(node) || (schema && (schema->HasFunction() || schema->HasContextDependentFunction()));
+  return isPreviewOptimizer(node) || hasDefinition(node) ||
+         (schema && (schema->HasFunction() || schema->HasContextDependentFunction()));
 }
 
 onnx::NodeProto functionCall(Node node) {
@@ -64,6 +66,8 @@ TensorAttr tensorFrom(MLIRContext *context, const onnx::TensorProto &proto) {
 LogicalResult expandFunctionBody(Node node, NodeBuilder &b, SmallVectorImpl<Value> &outputs) {
   if (isPreviewOptimizer(node))
     return expandPreviewOptimizer(node, b, outputs);
+  if (hasDefinition(node))
+    return buildDefinition(node, b, outputs);
   onnx::NodeProto proto = functionCall(node);
   onnx::FunctionProto body;
   try {

@@ -12,6 +12,7 @@ namespace recast::onnx_ir {
 /// constants of f32 graphs keep their nearest float. In f64, the oracle mode, that rounding (6e-8) would be the largest
 /// error of all. This gives the number back where exactly that float is the rounding of
 ///   a decimal of up to 6 significant digits, p/q, sqrt(p/q), (1/q)^(1/4), or sqrt(p/(q pi)) with small p and q,
+///   or a constant that formulas name (pi, logarithms of 2, 10 and 2 pi, the two numbers of SELU),
 /// and the float itself otherwise. The result rounds to `value` again, so nothing computed in f32 changes.
 inline double intendedValue(float value) {
   if (!std::isfinite(value) || value == 0 || std::fabs(value) == FLT_MAX)
@@ -25,6 +26,24 @@ inline double intendedValue(float value) {
     if (found == 0 && static_cast<float>(candidate) == static_cast<float>(magnitude))
       found = candidate;
   };
+  using namespace std::numbers;
+  // SELU's are alpha and scale of Klambauer 2017, appendix A.1; the others are those of log2, log10 and of Gaussians.
+  constexpr double kNamed[] = {1.6732632423543772,
+                               1.0507009873554805,
+                               1.7580993408473766,
+                               pi,
+                               pi / 2,
+                               2 * pi,
+                               e,
+                               ln2,
+                               ln10,
+                               log2e,
+                               log10e,
+                               inv_pi};
+  for (double named : kNamed)
+    consider(named);
+  for (double gaussian : {std::log(2 * pi), std::log(2 * pi) / 2})
+    consider(gaussian);
   // For each denominator only the nearest numerator can fit.
   auto nearest = [&](double scaled, double limit, auto &&form) {
     if (double p = std::round(scaled); p >= 1 && p <= limit)

@@ -1,4 +1,5 @@
 #include "ir/onnx/KnownInts.h"
+#include "ir/onnx/Node.h"
 #include "ir/onnx/TensorData.h"
 #include <cmath>
 
@@ -22,6 +23,110 @@ std::optional<Ints> wholeNumbers(Value value) {
       return std::nullopt;
     ints.add_dim()->set_dim_value(static_cast<int64_t>(number));
   }
+  return ints;
+}
+
+// Integers of any rank, all known: pads go through matrices of begins and ends.
+struct Table {
+  SmallVector<int64_t> sizes, elements;
+};
+constexpr size_t kMostOfTable = 256;
+
+std::optional<Table> constantTable(Value value);
+
+std::optional<Table> reshaped(const Table &from, ArrayRef<int64_t> sizes) {
+  Table table{SmallVector<int64_t>(sizes), from.elements};
+  int64_t product = 1, open = -1, count = static_cast<int64_t>(from.elements.size());
+  for (auto [i, size] : llvm::enumerate(sizes)) {
+    if (size == 0)
+      return std::nullopt;
+    if (size < 0)
+      open = static_cast<int64_t>(i);
+    else
+      product *= size;
+  }
+  if (open >= 0 ? count % product != 0 : product != count)
+    return std::nullopt;
+  if (open >= 0)
+    table.sizes[static_cast<size_t>(open)] = count / product;
+  return table;
+}
+
+// The rows of a matrix from the last to the first: Slice with step -1 along axis 0.
+std::optional<Table> reversedRows(const Table &from, Operation *op) {
+  auto number = [&](unsigned i) -> Int {
+    auto table = i < op->getNumOperands() ? constantTable(op->getOperand(i)) : std::nullopt;
+    return table && table->elements.size() == 1 ? Int(table->elements[0]) : std::nullopt;
+  };
+  Int start = number(1), end = number(2), axis = number(3), step = number(4);
+  int64_t rows = from.sizes.front();
+  bool isReversal = start && end && axis == 0 && step == -1 && (*start == -1 || *start >= rows - 1) && *end < -rows;
+  if (!isReversal)
+    return std::nullopt;
+  size_t width = from.elements.size() / static_cast<size_t>(rows);
+  Table table{from.sizes, {}};
+  for (int64_t row = rows; row-- > 0;)
+    llvm::append_range(table.elements, ArrayRef(from.elements).slice(static_cast<size_t>(row) * width, width));
+  return table;
+}
+
+std::optional<Table> constantTable(Value value) {
+  if (TensorAttr constant = constantOf(value)) {
+    auto ints = constant.getType().getElementType().isInteger() &&
+                        static_cast<size_t>(constant.getType().getNumElements()) <= kMostOfTable
+                    ? asInts(constant)
+                    : std::nullopt;
+    return ints ? std::optional(Table{SmallVector<int64_t>(constant.getType().getShape()), *ints}) : std::nullopt;
+  }
+  Operation *op = value.getDefiningOp();
+  if (!op || !isa<ConcatOp, CastOp, ReshapeOp, SliceOp, TransposeOp, ConstantOfShapeOp>(op))
+    return std::nullopt;
+  auto first = constantTable(op->getOperand(0));
+  if (!first || first->elements.empty() || isa<CastOp>(op))
+    return first;
+  if (isa<ReshapeOp>(op)) {
+    auto sizes = constantTable(op->getOperand(1));
+    return sizes ? reshaped(*first, sizes->elements) : std::nullopt;
+  }
+  if (isa<SliceOp>(op))
+    return first->sizes.empty() ? std::nullopt : reversedRows(*first, op);
+  if (isa<ConstantOfShapeOp>(op)) {
+    auto filler = op->getAttrOfType<TensorAttr>("value");
+    auto filled = filler ? asInts(filler) : std::nullopt;
+    if (first->elements.size() != 1 || !filled || filled->size() != 1 || first->elements[0] < 0 ||
+        static_cast<size_t>(first->elements[0]) > kMostOfTable)
+      return std::nullopt;
+    return Table{{first->elements[0]}, SmallVector<int64_t>(static_cast<size_t>(first->elements[0]), (*filled)[0])};
+  }
+  if (isa<TransposeOp>(op)) {
+    auto order = Node(op).getInts("perm");
+    if (first->sizes.size() != 2 || (order && *order != ArrayRef<int64_t>({1, 0})))
+      return std::nullopt;
+    auto rows = static_cast<size_t>(first->sizes[0]), columns = static_cast<size_t>(first->sizes[1]);
+    Table turned{{first->sizes[1], first->sizes[0]}, {}};
+    for (size_t column = 0; column < columns; ++column)
+      for (size_t row = 0; row < rows; ++row)
+        turned.elements.push_back(first->elements[row * columns + column]);
+    return turned;
+  }
+  Table joined{{0}, {}};
+  for (Value part : op->getOperands()) {
+    auto some = constantTable(part);
+    if (!some || some->sizes.size() != 1 || joined.elements.size() + some->elements.size() > kMostOfTable)
+      return std::nullopt;
+    llvm::append_range(joined.elements, some->elements);
+  }
+  joined.sizes[0] = static_cast<int64_t>(joined.elements.size());
+  return joined;
+}
+
+std::optional<Ints> constantElements(Value value) {
+  auto table = constantTable(value);
+  if (!table)
+    return std::nullopt;
+  Ints ints;
+  for (int64_t element : table->elements)
+    ints.add_dim()->set_dim_value(element);
   return ints;
 }
 
@@ -85,7 +190,11 @@ std::optional<Ints> evaluateInts(Operation *op, llvm::function_ref<const Ints *(
     const Ints *ints = known(op->getOperand(0));
     if (isBool) // Numbers would become 0 and 1.
       return std::nullopt;
-    return ints ? std::optional<Ints>(*ints) : wholeNumbers(op->getOperand(0));
+    if (ints)
+      return *ints;
+    if (auto constants = constantElements(op->getOperand(0)))
+      return constants;
+    return wholeNumbers(op->getOperand(0));
   }
   if (!isa<DivOp, ModOp, WhereOp, EqualOp, LessOp, GreaterOp, AndOp, OrOp, NotOp>(op))
     return std::nullopt;

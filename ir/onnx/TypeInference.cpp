@@ -68,7 +68,7 @@ private:
 
 class Inference final : public onnx::InferenceContext {
 public:
-  Inference(NodeFacts &facts, ShapeData &shapes) : facts(facts), shapes(shapes) {}
+  Inference(NodeFacts &facts, TypeInference &owner) : facts(facts), owner(owner) {}
 
   const onnx::AttributeProto *getAttribute(const std::string &name) const override { return facts.attribute(name); }
   size_t getNumInputs() const override { return facts.types.size(); }
@@ -96,10 +96,7 @@ public:
   const onnx::SparseTensorProto *getInputSparseData(size_t) const override { return nullptr; }
   const onnx::TensorShapeProto *getSymbolicInput(size_t i) const override {
     askedForValue = true;
-    if (i >= facts.op->getNumOperands())
-      return nullptr;
-    auto at = shapes.find(facts.op->getOperand(i).getAsOpaquePointer());
-    return at == shapes.end() ? nullptr : &at->second;
+    return i < facts.op->getNumOperands() ? owner.knownInts(facts.op->getOperand(i)) : nullptr;
   }
   size_t getNumOutputs() const override { return facts.outputs.size(); }
   onnx::TypeProto *getOutputType(size_t i) override {
@@ -142,7 +139,7 @@ private:
   }
 
   NodeFacts &facts;
-  ShapeData &shapes;
+  TypeInference &owner;
   mutable std::map<size_t, std::unique_ptr<onnx::TensorProto>> data;
   mutable bool askedForValue = false;
   std::vector<std::unique_ptr<BodyInferencer>> bodies;
@@ -224,6 +221,23 @@ const onnx::OpSchema *schemaForInference(Node node) {
 
 namespace {
 
+// What is known of the values of an operation's results, from those of its operands.
+void learnInts(TypeInference &owner, ShapeData &shapes, const onnx::OpSchema &schema, NodeFacts &facts) {
+  Operation *op = facts.op;
+  if (schema.has_data_propagation_function()) {
+    for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))
+      typeToOnnx(result.getType(), proto);
+    Propagation propagation(facts, owner, shapes);
+    try {
+      schema.GetDataPropagationFunction()(propagation);
+    } catch (const std::exception &) {
+      // Less is known; the types are right without.
+    }
+  }
+  if (auto ints = evaluateInts(op, [&](Value value) { return owner.knownInts(value); }))
+    shapes[op->getResult(0).getAsOpaquePointer()] = std::move(*ints);
+}
+
 // What inference depends on where no operand's value matters: operator, attributes and operand types, as pointers to
 // uniqued storage. Empty where a value may matter (integers may be shapes or axes, and floats made from them again).
 using InferenceKey = SmallVector<const void *, 12>;
@@ -291,6 +305,14 @@ const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || !type.getElementType().isInteger() || type.getRank() > 1)
     return nullptr;
+  // Types that another inference has set: the values are learned where they are asked for.
+  if (Operation *op = value.getDefiningOp(); op && isNode(op) && op->getNumRegions() == 0 && !constantInts(value))
+    if (const onnx::OpSchema *schema = impl->schemaOf(Node(op))) {
+      NodeFacts facts(op);
+      learnInts(*this, impl->shapes, *schema, facts);
+      if (at = impl->shapes.find(value.getAsOpaquePointer()); at != impl->shapes.end())
+        return &at->second;
+    }
   onnx::TensorShapeProto known;
   if (auto ints = constantInts(value); ints && ints->size() <= kMostKnownInts) {
     for (int64_t i : *ints)
@@ -335,7 +357,7 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   if (std::string problem = problemWithOperands(node); !problem.empty())
     return op->emitError() << "node " << node.describe() << ": " << problem;
   NodeFacts facts(op);
-  Inference context(facts, impl->shapes);
+  Inference context(facts, *this);
   try {
     if (schema->has_type_and_shape_inference_function())
       schema->GetTypeAndShapeInferenceFunction()(context);
@@ -358,18 +380,7 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   });
   if (isOfTypesOnly && !facets.empty())
     impl->known.try_emplace(std::move(facets), std::move(inferred));
-  if (schema->has_data_propagation_function()) {
-    for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))
-      typeToOnnx(result.getType(), proto);
-    Propagation propagation(facts, *this, impl->shapes);
-    try {
-      schema->GetDataPropagationFunction()(propagation);
-    } catch (const std::exception &) {
-      // Less is known; inference itself has already succeeded.
-    }
-  }
-  if (auto ints = evaluateInts(op, [&](Value value) { return knownInts(value); }))
-    impl->shapes[op->getResult(0).getAsOpaquePointer()] = std::move(*ints);
+  learnInts(*this, impl->shapes, *schema, facts);
   return success();
 }
 

@@ -235,28 +235,39 @@ bool isWeightOfProduct(Value value) {
          });
 }
 
-// Zeros, and one large negative number.
-template <typename T> bool holdsAdditiveMask(ArrayRef<char> bytes) {
-  constexpr T kLargestMask = T(-1e3);
+// Zeros, and one large negative number: -1e3 or less, or for a matrix with zeros the -100 of Swin's windows.
+template <typename T> bool holdsAdditiveMask(ArrayRef<char> bytes, bool isMatrix) {
+  const T kLargestMask = T(isMatrix ? -100 : -1e3);
   T masked = 0;
+  bool hasZero = false;
   for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T number;
     std::memcpy(&number, bytes.data() + at, sizeof number);
-    if (number == 0)
+    if (number == 0) {
+      hasZero = true;
       continue;
+    }
     if (masked != 0 ? number != masked : !(number <= kLargestMask))
       return false;
     masked = number;
   }
-  return masked != 0;
+  return masked != 0 && (hasZero || masked <= T(-1e3));
 }
 
 // No weight looks like an additive mask, and most tensors show with their first element that they are none.
 bool isAdditiveMask(TensorAttr tensor) {
   Type element = tensor.getType().getElementType();
-  return element.isF64()   ? holdsAdditiveMask<double>(rawBytes(tensor))
-         : element.isF32() ? holdsAdditiveMask<float>(rawBytes(tensor))
+  bool isMatrix = tensor.getType().getRank() >= 2;
+  return element.isF64()   ? holdsAdditiveMask<double>(rawBytes(tensor), isMatrix)
+         : element.isF32() ? holdsAdditiveMask<float>(rawBytes(tensor), isMatrix)
                            : false;
+}
+
+// `model.logit_scale`: scalars of formulas do not have such names.
+bool isModulePath(StringRef name) {
+  auto [module, parameter] = name.rsplit('.');
+  return name == "logit_scale" || (!parameter.empty() && !llvm::all_of(parameter, llvm::isDigit) &&
+                                   llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.'; }));
 }
 
 Choice judge(Value value, bool influences) {
@@ -266,10 +277,10 @@ Choice judge(Value value, bool influences) {
     return {value, false, "the loss does not depend on it through differentiable operators"};
   if (isExporterName(name) && !isWeightOfProduct(value))
     return {value, false, "a constant under an exporter's own name"};
-  if (type.getRank() == 0)
-    return {value, false, "a scalar"};
   if (TensorAttr tensor = constantOf(value); tensor && isAdditiveMask(tensor))
     return {value, false, "a mask: zeros and one large negative number"};
+  if (type.getRank() == 0 && !isModulePath(name))
+    return {value, false, "a scalar that is not named as a parameter of a module"};
   return {value, true, "a floating-point initializer that the loss depends on"};
 }
 

@@ -59,15 +59,35 @@ LogicalResult gatherNdGrad(RuleContext &c) {
   return success();
 }
 
+// The largest (or smallest) of data and updates: those that are equal to it share dy, as in PyTorch.
+template <bool isNd> void scatterExtremeGrad(RuleContext &c, ArrayRef<NamedAttribute> attrs) {
+  NodeBuilder &b = c.b;
+  auto gather = [&](Value from) { return b.node(isNd ? "GatherND" : "GatherElements", {from, c.x(1)}, attrs); };
+  SmallVector<NamedAttribute> adding(attrs);
+  adding.push_back(b.attr("reduction", StringRef("add")));
+  Value isData = equal(b, c.x(), c.y()), isUpdate = equal(b, c.x(2), gather(c.y()));
+  Value winners = b.node(isNd ? "ScatterND" : "ScatterElements",
+                         {b.castLike(isData, c.dy()), c.x(1), b.castLike(isUpdate, c.dy())}, adding);
+  Value share = b.div(c.dy(), winners);
+  if (c.needs(0))
+    c.add(0, typed(select(b, isData, share), c.x()));
+  if (c.needs(2))
+    c.add(2, typed(select(b, isUpdate, gather(share)), c.x(2)));
+}
+
 // data gets dy where nothing was written over it, updates get dy from the places that they went to.
 template <bool isNd> LogicalResult scatterGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
   StringRef reduction = c.node.getString("reduction", "none");
-  if (reduction != "none" && reduction != "add")
-    return c.refuse("reduction = \"" + reduction + "\" has no gradient rule; only \"none\" and \"add\" have");
+  if (reduction == "mul")
+    return c.refuse("reduction = \"mul\" has no gradient rule; \"none\", \"add\", \"max\" and \"min\" have");
   SmallVector<NamedAttribute> attrs;
   if (!isNd)
     attrs.push_back(b.attr("axis", c.node.getInt("axis", 0)));
+  if (reduction == "max" || reduction == "min") {
+    scatterExtremeGrad<isNd>(c, attrs);
+    return success();
+  }
   if (c.needs(0)) {
     StringRef scatter = isNd ? "ScatterND" : "ScatterElements";
     c.add(0, reduction == "add" ? c.dy() : typed(b.node(scatter, {c.dy(), c.x(1), b.zerosLike(c.x(2))}, attrs), c.x()));

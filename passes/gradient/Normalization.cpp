@@ -107,6 +107,33 @@ LogicalResult instanceNormGrad(RuleContext &c) {
   return success();
 }
 
+// y = x s^-beta with s = bias + alpha / size * sum of x^2 over a window of channels:
+// dx = dy s^-beta - 2 alpha beta / size * x * sum of dy x s^(-beta-1) over the channels whose windows hold this one.
+LogicalResult lrnGrad(RuleContext &c) {
+  NodeBuilder &b = c.b;
+  Value x = c.x();
+  if (!c.needs(0))
+    return success();
+  if (!rankedType(x) || rankedType(x).getRank() < 2)
+    return c.refuse("the gradient needs the rank of the input, which is two or more");
+  int64_t size = c.node.getInt("size", 1), before = (size - 1) / 2, after = size / 2;
+  double alpha = c.node.getFloat("alpha", 1e-4), beta = c.node.getFloat("beta", 0.75);
+  double share = alpha / static_cast<double>(size);
+  // Sums over windows of channels are averages of [N, 1, C, rest].
+  Value planes = joinShape(b, {dimOf(b, x, 0), b.ints(1), dimOf(b, x, 1), b.ints(-1)});
+  auto windowSum = [&](Value v, int64_t begin, int64_t end) {
+    Value mean = b.node("AveragePool", {b.reshape(v, planes)},
+                        {b.attr("kernel_shape", {size, 1}), b.attr("pads", {begin, 0, end, 0}),
+                         b.attr("count_include_pad", int64_t(1))});
+    return b.mulScalar(reshapeLike(b, mean, v), static_cast<double>(size));
+  };
+  Value s = b.addScalar(b.mulScalar(windowSum(b.square(x), before, after), share), c.node.getFloat("bias", 1.0));
+  Value power = b.mul(c.dy(), b.node("Pow", {s, b.scalarLike(s, -beta)}));
+  Value shared = windowSum(b.div(b.mul(power, x), s), after, before);
+  c.add(0, typed(b.sub(power, b.mulScalar(b.mul(x, shared), 2 * share * beta)), x));
+  return success();
+}
+
 // y = x / |x|_p: dx = (dy - s sum(dy y)) / |x|, s = y for p = 2 and sign(x) for p = 1. Zero where the norm is zero.
 LogicalResult lpNormalizationGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
@@ -128,6 +155,7 @@ LogicalResult lpNormalizationGrad(RuleContext &c) {
 const Rule kRules[] = {
     {"", "BatchNormalization", 7, kNewest, Kind::Rule, batchNormGrad, 0b111},
     {"", "InstanceNormalization", 6, kNewest, Kind::Rule, instanceNormGrad, 0b111},
+    {"", "LRN", 1, kNewest, Kind::Rule, lrnGrad, 1},
     {"", "LayerNormalization", 17, kNewest, Kind::Rule, layerNormGrad, 0b111},
     {"", "LpNormalization", 1, kNewest, Kind::Rule, lpNormalizationGrad, 1},
     {"", "RMSNormalization", 23, kNewest, Kind::Rule, rmsNormGrad, 0b11},

@@ -101,44 +101,70 @@ Value einsum(NodeBuilder &b, ArrayRef<Value> operands, ArrayRef<std::string> ter
   return b.node("Einsum", operands, b.attr("equation", StringRef(equation)));
 }
 
+// A diagonal, "ii": a letter that is repeated within an operand is renamed, and the identity [i, j] becomes one more
+// operand. Which of them this is about is in `identities`.
+LogicalResult separateDiagonals(RuleContext &c, EinsumEquation &equation, SmallVectorImpl<Value> &identities) {
+  NodeBuilder &b = c.b;
+  std::string spare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  for (StringRef term : equation.inputs)
+    llvm::erase_if(spare,
+                   [&](char letter) { return term.contains(letter) || StringRef(equation.output).contains(letter); });
+  for (unsigned i = 0, n = c.node.numInputs(); i < n; ++i)
+    for (size_t at = 0; at < equation.inputs[i].size(); ++at) {
+      char letter = equation.inputs[i][at];
+      if (equation.inputs[i].find(letter) == at)
+        continue;
+      if (spare.empty())
+        return c.refuse("the equation has no letters left for its diagonals");
+      equation.inputs[i][at] = spare.back();
+      equation.inputs.push_back({letter, spare.back()});
+      spare.pop_back();
+      Value size = dimOf(b, c.x(i), static_cast<int64_t>(at));
+      Type element = elementTypeOf(c.dy()), wide = element.isF64() ? element : Type(Float32Type::get(b.context()));
+      identities.push_back(b.cast(b.node("EyeLike", {b.filled(b.concat({size, size}, 0), wide, 0)}), element));
+    }
+  return success();
+}
+
 // dx_i = Einsum of dy and the other operands, in the letters of x_i. A letter that only x_i has was summed over: its
 // gradient is the same all along.
 LogicalResult einsumGrad(RuleContext &c) {
   NodeBuilder &b = c.b;
   EinsumEquation equation;
-  unsigned n = c.node.numInputs();
+  SmallVector<Value> values(c.node->operand_begin(), c.node->operand_end());
   Ints ranks;
-  for (unsigned i = 0; i < n; ++i) {
-    auto type = rankedType(c.x(i));
+  for (Value value : values) {
+    auto type = rankedType(value);
     if (!type)
       return c.refuse("the gradient of Einsum needs the ranks of its inputs");
     ranks.push_back(type.getRank());
   }
   if (std::string fault = parseEinsum(c.node.getString("equation", ""), ranks, equation); !fault.empty())
     return c.refuse(fault);
+  if (failed(separateDiagonals(c, equation, values)))
+    return failure();
+  unsigned numInputs = c.node.numInputs(), n = static_cast<unsigned>(values.size());
   SmallVector<Value> operands;
   SmallVector<std::string> terms;
   // Letters whose size 1 is broadcast against a larger one leave the operand.
   for (unsigned i = 0; i < n; ++i) {
-    auto type = rankedType(c.x(i));
+    auto type = rankedType(values[i]);
     Ints broadcast;
     std::string term;
     for (auto [axis, letter] : llvm::enumerate(equation.inputs[i])) {
-      if (StringRef(equation.inputs[i]).count(letter) > 1)
-        return c.refuse("an index that is repeated within one operand has no gradient rule");
       bool isBroadcast = type.getDimSize(axis) == 1 && llvm::any_of(llvm::seq(0u, n), [&](unsigned j) {
                            size_t at = equation.inputs[j].find(letter);
-                           return at != std::string::npos && rankedType(c.x(j)).getDimSize(at) != 1;
+                           return at != std::string::npos && rankedType(values[j]).getDimSize(at) != 1;
                          });
       if (isBroadcast)
         broadcast.push_back(static_cast<int64_t>(axis));
       else
         term += letter;
     }
-    operands.push_back(b.squeeze(c.x(i), broadcast));
+    operands.push_back(b.squeeze(values[i], broadcast));
     terms.push_back(term);
   }
-  for (unsigned i = 0; i < n; ++i) {
+  for (unsigned i = 0; i < numInputs; ++i) {
     if (!c.needs(i))
       continue;
     SmallVector<Value> others{c.dy()};

@@ -13,7 +13,7 @@ using RulesByName = llvm::StringMap<SmallVector<const Rule *, 2>>; ///< By opera
 RulesByName indexRules() {
   RulesByName index;
   for (ArrayRef<Rule> family : {elementwiseRules(), reductionRules(), shapeRules(), indexingRules(), productRules(),
-                                convolutionRules(), normalizationRules(), lossRules()})
+                                convolutionRules(), resizeRules(), normalizationRules(), lossRules()})
     for (const Rule &rule : family)
       index[rule.op].push_back(&rule);
   return index;

@@ -69,6 +69,7 @@ llvm::ArrayRef<Rule> shapeRules();         ///< Shape.cpp
 llvm::ArrayRef<Rule> indexingRules();      ///< Indexing.cpp
 llvm::ArrayRef<Rule> productRules();       ///< Product.cpp: MatMul, Gemm, Einsum
 llvm::ArrayRef<Rule> convolutionRules();   ///< Convolution.cpp: convolutions and pools
+llvm::ArrayRef<Rule> resizeRules();        ///< Resize.cpp
 llvm::ArrayRef<Rule> normalizationRules(); ///< Normalization.cpp
 llvm::ArrayRef<Rule> lossRules();          ///< Loss.cpp: losses, scale_loss
 

@@ -15,6 +15,17 @@ namespace {
 
 // Below it operators change in more ways than convert() knows: Softmax, Squeeze, ReduceSum, Clip, ...
 constexpr int64_t kOldestOpset = 13;
+// The first whose BatchNormalization says with an attribute that it trains, and has types for all of its outputs.
+constexpr int64_t kTrainingNormOpset = 14;
+
+bool isOldTrainingNorm(Node node) {
+  if (!isa<BatchNormalizationOp>(node.operation()) || node.sinceVersion() >= kTrainingNormOpset)
+    return false;
+  for (unsigned i = 1; i < node.numOutputs(); ++i)
+    if (!isAbsent(node.output(i)))
+      return true;
+  return false;
+}
 
 const onnx::OpSchema *schemaAt(Node node, int64_t opset) {
   return onnx::OpSchemaRegistry::Schema(node.opType().str(), static_cast<int>(opset), "");
@@ -45,7 +56,7 @@ enum class Conversion { Unknown, Refused, Done };
 // Brings the nodes of one graph or function from one opset to a later one.
 class Raiser {
 public:
-  Raiser(Operation *scope, int64_t from, int64_t to) : scope(scope), from(from), to(to) {}
+  Raiser(Operation *scope, int64_t from, int64_t to, StringRef user) : scope(scope), from(from), to(to), user(user) {}
 
   LogicalResult run() {
     NameScope names(scope);
@@ -70,7 +81,7 @@ private:
       return success();
     return node->emitError() << "node " << node.describe() << ": the definition of " << node.opType()
                              << " changes between opset " << from << ", which the model imports, and " << to
-                             << ", to which it is to be brought: export the model again with opset " << to;
+                             << ", which " << user << " needs: export the model again with opset " << to;
   }
 
   Conversion convert(Node node) {
@@ -100,15 +111,39 @@ private:
       node->setAttr("coordinate_transformation_mode", b->attr("", StringRef("output_half_pixel")).getValue());
       return Conversion::Done;
     }
-    if (op == "BatchNormalization" && from < 14 && to >= 14)
-      return node.numOutputs() == 1 ? Conversion::Done : Conversion::Refused; // more: its training form
+    if (op == "BatchNormalization" && from < kTrainingNormOpset && to >= kTrainingNormOpset)
+      return isOldTrainingNorm(node) ? convertTrainingNorm(node) : Conversion::Done;
     // Scale and bias: one a group, then one a channel. An axis that became an input.
     bool changed = (op == "GroupNormalization" && from < 21 && to >= 21) || (op == "DFT" && from < 20 && to >= 20);
     return changed ? Conversion::Refused : Conversion::Unknown;
   }
 
+  // y, mean, variance, saved mean and saved variance became y, mean and variance.
+  Conversion convertTrainingNorm(Node node) {
+    for (unsigned i = 3; i < node.numOutputs(); ++i)
+      if (!node.output(i).use_empty())
+        return Conversion::Refused;
+    Operation *op = node.operation();
+    OpBuilder builder(op);
+    OperationState state(op->getLoc(), op->getName());
+    unsigned kept = std::min(node.numOutputs(), 3u);
+    state.addOperands(op->getOperands());
+    state.addTypes(SmallVector<Type>(op->result_type_begin(), op->result_type_begin() + kept));
+    state.addAttributes(op->getAttrs());
+    Operation *made = builder.create(state);
+    SmallVector<StringRef> names = stringsIn(op->getAttrDictionary(), "onnx.outputs");
+    names.resize(kept);
+    made->setAttr("onnx.outputs", stringArray(op->getContext(), names));
+    made->setAttr("training_mode", b->attr("", int64_t(1)).getValue());
+    for (unsigned i = 0; i < kept; ++i)
+      op->getResult(i).replaceAllUsesWith(made->getResult(i));
+    op->erase();
+    return Conversion::Done;
+  }
+
   Operation *scope;
   int64_t from, to;
+  StringRef user;
   NodeBuilder *b = nullptr;
 };
 
@@ -136,6 +171,12 @@ struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
       graph.emitError() << "opset " << opset.getValue() << " is not known, the latest is " << latest;
       return signalPassFailure();
     }
+    if (opset == 0 && !needsTrainingNorm(graph))
+      return;
+    if (opset == 0) {
+      opset = kTrainingNormOpset;
+      user = "the training form of BatchNormalization";
+    }
     if (failed(raise(graph)))
       return signalPassFailure();
     auto opsets = module->getAttrOfType<ArrayAttr>("onnx.opsets");
@@ -151,16 +192,23 @@ struct RaiseOpsetPass : impl::RaiseOpsetBase<RaiseOpsetPass> {
     }
   }
 
+  static bool needsTrainingNorm(GraphOp graph) {
+    return llvm::any_of(graph.getBody().front().getOps<BatchNormalizationOp>(),
+                        [](BatchNormalizationOp norm) { return isOldTrainingNorm(Node(norm)); });
+  }
+
   LogicalResult raise(Operation *scope) {
     int64_t from = opsetVersion(&scope->getRegion(0).front().front(), "");
     if (from == 0 || from >= opset)
       return success();
     if (from < kOldestOpset)
-      return scope->emitError() << "the model imports opset " << from << ", and recast brings models to opset "
-                                << opset.getValue() << " from opset " << kOldestOpset
-                                << " on: export it again with opset " << opset.getValue();
-    return Raiser(scope, from, opset).run();
+      return scope->emitError() << "the model imports opset " << from << "; " << user << " needs opset "
+                                << opset.getValue() << ", to which recast brings models from opset " << kOldestOpset
+                                << " on: export the model again with opset " << opset.getValue();
+    return Raiser(scope, from, opset, user).run();
   }
+
+  StringRef user = "what was asked for";
 };
 
 } // namespace

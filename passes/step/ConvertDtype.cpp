@@ -1,9 +1,11 @@
+#include "ir/onnx/Builder.h"
 #include "ir/onnx/IntendedValue.h"
 #include "ir/onnx/Node.h"
 #include "ir/onnx/RotaryTable.h"
 #include "ir/onnx/TensorData.h"
 #include "ir/onnx/TypeInference.h"
 #include "mlir/IR/Builders.h"
+#include "onnx/defs/data_type_utils.h"
 #include "passes/Passes.h"
 #include "passes/gradient/Differentiability.h"
 
@@ -31,6 +33,9 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     target = type == "f64" ? Type(b.getF64Type()) : Type(b.getF32Type());
     targetNumber = elementTypeToOnnx(target);
     forgetDeclaredTypes(graph);
+    names = std::make_shared<NameScope>(graph);
+    fixed.clear();
+    getOperation()->walk([&](Operation *op) { keepFixedOperands(op); });
 
     Block &block = graph.getBody().front();
     for (BlockArgument argument : block.getArguments())
@@ -75,6 +80,39 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
     return makeTensor(RankedTensorType::get(shape, target), bytes);
   }
 
+  // Operands that are no data of the computation and that the schema does not allow to have the target type (scales of
+  // Resize are float) get values of their own, which keep the type that they have.
+  void keepFixedOperands(Operation *op) {
+    const onnx::OpSchema *schema = isNode(op) ? Node(op).schema() : nullptr;
+    if (!schema || schema->inputs().empty())
+      return;
+    onnx::DataType wanted = onnx::Utils::DataTypeUtils::ToType(type == "f64" ? "tensor(double)" : "tensor(float)");
+    for (unsigned i = 0; i < op->getNumOperands(); ++i) {
+      Value operand = op->getOperand(i);
+      const auto &formal = schema->inputs()[std::min<size_t>(i, schema->inputs().size() - 1)];
+      Type element = isAbsent(operand) ? Type() : elementTypeOf(operand);
+      bool isData = formal.GetTypeStr() == schema->inputs()[0].GetTypeStr() ||
+                    llvm::any_of(schema->outputs(),
+                                 [&](const auto &output) { return output.GetTypeStr() == formal.GetTypeStr(); });
+      if (!isPlainFloat(element) || element == target || isData || formal.GetTypes().count(wanted))
+        continue;
+      OpBuilder builder(op);
+      TensorAttr value = constantOf(operand);
+      OperationState state(op->getLoc(), value ? ConstantOp::getOperationName() : CastOp::getOperationName());
+      if (value) {
+        state.addAttribute("value", value);
+      } else {
+        state.addOperands(operand);
+        state.addAttribute("to", builder.getI64IntegerAttr(elementTypeToOnnx(element)));
+      }
+      state.addAttribute("onnx.outputs", stringArray(&getContext(), {names->unique(nameOf(operand))}));
+      state.addTypes(operand.getType());
+      Operation *own = builder.create(state);
+      fixed.insert(own);
+      op->setOperand(i, own->getResult(0));
+    }
+  }
+
   // Bounds and thresholds meet data that are floats themselves: they must stay equal to them.
   static bool isCompared(Value value) {
     return llvm::any_of(value.getUsers(), [](Operation *user) {
@@ -101,7 +139,7 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
       initializer.getResult().setType(tensor.getType());
       return;
     }
-    if (!isNode(op))
+    if (!isNode(op) || fixed.contains(op))
       return;
     Node node(op);
     if (node.is("Constant")) {
@@ -133,6 +171,8 @@ struct ConvertDtypePass : impl::ConvertDtypeBase<ConvertDtypePass> {
   }
 
   Type target;
+  std::shared_ptr<NameScope> names;
+  llvm::DenseSet<Operation *> fixed; ///< Constants that keep their type.
   int64_t targetNumber = 0;
 };
 

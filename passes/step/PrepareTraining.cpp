@@ -1,3 +1,4 @@
+#include "ir/onnx/Builder.h"
 #include "ir/onnx/Node.h"
 #include "ir/onnx/Sequences.h"
 #include "ir/onnx/TypeInference.h"
@@ -43,6 +44,44 @@ void defaultsToInitializers(GraphOp graph) {
   graph.setInfoAttr(withEntry(info, "inputs", stringArray(b.getContext(), kept)));
 }
 
+// The numbers of a list that is put together from constants, as the TorchScript exporter does; nothing if others count.
+std::optional<SmallVector<double>> listedNumbers(Value value) {
+  if (TensorAttr constant = constantOf(value))
+    return asDoubles(constant);
+  Operation *op = value.getDefiningOp();
+  if (op && isa<IdentityOp, CastOp>(op))
+    return listedNumbers(op->getOperand(0));
+  if (!op || !isa<ConcatOp>(op))
+    return std::nullopt;
+  SmallVector<double> numbers;
+  for (Value part : op->getOperands()) {
+    auto some = listedNumbers(part);
+    if (!some)
+      return std::nullopt;
+    numbers.append(*some);
+  }
+  return numbers;
+}
+
+// Scales of Resize as constants: sizes follow from them only where they are known.
+void foldScales(GraphOp graph, TypeInference &types) {
+  NameScope names(graph);
+  NodeBuilder b(graph, names, types);
+  graph.walk([&](Operation *op) {
+    if (!isNode(op) || !(Node(op).is("Resize") || Node(op).is("Upsample")))
+      return;
+    unsigned at = Node(op).is("Resize") && Node(op).sinceVersion() >= 11 ? 2 : 1;
+    Value scales = Node(op).input(at);
+    auto numbers = scales && !constantOf(scales) ? listedNumbers(scales) : std::nullopt;
+    if (!numbers)
+      return;
+    auto type = RankedTensorType::get(static_cast<int64_t>(numbers->size()), Float32Type::get(op->getContext()));
+    SmallVector<char> bytes;
+    encode(type.getElementType(), *numbers, bytes);
+    op->setOperand(at, b.constant(makeTensor(type, bytes)));
+  });
+}
+
 LogicalResult resolveSequences(GraphOp graph, TypeInference &types) {
   NameScope names(graph);
   NodeBuilder b(graph, names, types);
@@ -72,6 +111,7 @@ struct PrepareTrainingPass : impl::PrepareTrainingBase<PrepareTrainingPass> {
     forgetDeclaredTypes(graph);
     defaultsToInitializers(graph);
     TypeInference types;
+    foldScales(graph, types);
     if (failed(types.inferAll(graph.getBody())) || failed(resolveSequences(graph, types)))
       return signalPassFailure();
     auto objective = gradient::findLoss(graph, loss);

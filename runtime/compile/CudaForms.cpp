@@ -1,6 +1,5 @@
 #include "runtime/compile/CudaForms.h"
 #include "ir/onnx/Einsum.h"
-#include "ir/onnx/TensorData.h"
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -123,21 +122,6 @@ Value buildAtanh(Node node, NodeBuilder &b) {
 
 // Rows and axes. ------------------------------------------------------------------------------------------------------
 
-Value buildInstanceNormalization(Node node, NodeBuilder &b) {
-  return inF32(node, b, [&](Value x) {
-    int64_t rank = typeOf(x).getRank();
-    Ints axes, perChannel(rank, 1);
-    for (int64_t axis = 2; axis < rank; ++axis)
-      axes.push_back(axis);
-    perChannel[1] = dimsOf(x)[1];
-    auto channels = [&](unsigned i) { return b.reshape(b.castLike(node.input(i), x), perChannel); };
-    Value centred = b.sub(x, b.reduce("ReduceMean", x, axes, true));
-    Value variance = b.reduce("ReduceMean", b.square(centred), axes, true);
-    Value deviation = b.node("Sqrt", {b.addScalar(variance, node.getFloat("epsilon", 1e-5))});
-    return b.add(b.mul(b.div(centred, deviation), channels(1)), channels(2));
-  });
-}
-
 /// A row of zeros stays one.
 Value buildLpNormalization(Node node, NodeBuilder &b) {
   return inF32(node, b, [&](Value x) {
@@ -177,88 +161,6 @@ Value buildHardmax(Node node, NodeBuilder &b) {
   Value first = b.node("ArgMax", {x}, {b.attr("axis", axis), b.attr("keepdims", int64_t(1))});
   Value y = b.castLike(b.node("Equal", {b.reshape(b.ints(numbers), along), first}), x);
   return isFlat ? b.reshape(y, dimsOf(node.input(0))) : y;
-}
-
-// Resize. -------------------------------------------------------------------------------------------------------------
-
-/// What the operator makes of one axis.
-struct ResizedAxis {
-  int64_t axis, from, to;
-  std::optional<double> scale; ///< Where scales were given.
-};
-
-std::string resizedAxes(Node node, SmallVectorImpl<ResizedAxis> &axes) {
-  if (std::string fault = needsFloat(node); !fault.empty())
-    return fault;
-  if (node.getString("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
-    return "cropping has no form there";
-  if (node.getString("keep_aspect_ratio_policy", "stretch") != "stretch")
-    return "keep_aspect_ratio_policy has no form there";
-  Value scales = node.input(node.sinceVersion() < 11 ? 1 : 2);
-  TensorAttr known = scales ? constantOf(scales) : TensorAttr();
-  if (scales && dimsOf(scales)[0] == 0)
-    scales = Value();
-  if (scales && !known)
-    return "scales that are computed have no form there";
-  std::optional<SmallVector<double>> factors = scales ? asDoubles(known) : std::nullopt;
-  ArrayRef<int64_t> from = dimsOf(node.input(0)), to = dimsOf(node.output());
-  auto chosen = node.getInts("axes");
-  size_t count = chosen ? chosen->size() : from.size();
-  for (size_t i = 0; i < count; ++i) {
-    int64_t axis = chosen ? (*chosen)[i] : static_cast<int64_t>(i);
-    axis += axis < 0 ? static_cast<int64_t>(from.size()) : 0;
-    ResizedAxis resized{axis, from[axis], to[axis], {}};
-    if (factors)
-      resized.scale = (*factors)[i];
-    if (factors ? *resized.scale != 1 : resized.from != resized.to)
-      axes.push_back(resized);
-  }
-  return "";
-}
-
-std::string refuseResize(Node node) {
-  SmallVector<ResizedAxis> axes;
-  return resizedAxes(node, axes);
-}
-
-/// Linear and separable: along an axis, y = x W with W = Resize(identity), which is a constant.
-Value buildResize(Node node, NodeBuilder &b) {
-  SmallVector<ResizedAxis> axes;
-  resizedAxes(node, axes);
-  return inF32(node, b, [&](Value x) {
-    Type f32 = elementTypeOf(x);
-    int64_t rank = typeOf(x).getRank();
-    for (const ResizedAxis &it : axes) {
-      SmallVector<double> unit(it.from * it.from);
-      for (int64_t i = 0; i < it.from; ++i)
-        unit[i * it.from + i] = 1;
-      auto floats = [&](ArrayRef<int64_t> shape, ArrayRef<double> values) {
-        SmallVector<char> bytes;
-        encode(f32, values, bytes);
-        return b.constant(makeTensor(RankedTensorType::get(shape, f32), bytes));
-      };
-      SmallVector<NamedAttribute> attrs;
-      for (StringRef name : {"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "antialias",
-                             "exclude_outside", "extrapolation_value"})
-        if (Attribute value = node->getAttr(name))
-          attrs.push_back(b.rewriter().getNamedAttr(name, value));
-      Value none = b.opset() < 13 ? floats({0}, {}) : Value();
-      SmallVector<Value> inputs{floats({it.from, it.from}, unit)};
-      if (node.sinceVersion() >= 11)
-        inputs.push_back(none);
-      inputs.push_back(it.scale ? floats({2}, {1, *it.scale}) : none);
-      if (!it.scale)
-        inputs.push_back(b.ints({it.from, it.to}));
-      Value weights = b.node("Resize", inputs, attrs);
-      Ints swap(rank);
-      std::iota(swap.begin(), swap.end(), 0);
-      std::swap(swap[it.axis], swap.back());
-      bool isLast = it.axis == rank - 1;
-      Value y = b.node("MatMul", {isLast ? x : b.transpose(x, swap), weights});
-      x = isLast ? y : b.transpose(y, swap);
-    }
-    return x;
-  });
 }
 
 // Einsum. -------------------------------------------------------------------------------------------------------------
@@ -368,10 +270,8 @@ constexpr CudaForm kForms[] = {
     {"Cosh", 9, kNewest, needsFloat, buildCosh},
     {"Einsum", 12, kNewest, refuseEinsum, buildEinsum},
     {"Hardmax", 1, kNewest, needsFloat, buildHardmax},
-    {"InstanceNormalization", 6, kNewest, needsFloat, buildInstanceNormalization},
     {"LpNormalization", 1, kNewest, needsFloat, buildLpNormalization},
     {"ReduceLogSumExp", 1, 13, needsFloat, buildReduceLogSumExp},
-    {"Resize", 10, kNewest, refuseResize, buildResize},
     {"Sinh", 9, kNewest, needsFloat, buildSinh},
     {"Tan", 7, kNewest, needsFloat, buildTan},
 };
