@@ -99,6 +99,8 @@ CASES = {
     "axes that are a range": (18, {"x": "float[3]"}, """one = Constant <value_int = 1> ()
         two = Constant <value_int = 2> () end = Add (one, two) axes = Range (one, end, one)
         u = Unsqueeze (x, axes) y = ReduceMean <keepdims = 0> (u, axes)"""),
+    "logsumexp": (18, IMAGE, f"axes = {ints(1, -1)} y = ReduceLogSumExp <keepdims = 0> (x, axes)"),
+    "logsumexp at opset 13": (13, IMAGE, "y = ReduceLogSumExp <axes = [2]> (x)"),
     "Celu": (13, {"x": "float[3,4]"}, "y = Celu <alpha = 1.7> (x)"),
     "axes through Reshape": (18, IMAGE, """
         one = Constant <value_int = 1> () flat = Constant <value_ints = [-1]> () axes = Reshape (one, flat)

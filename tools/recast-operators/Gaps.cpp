@@ -20,7 +20,6 @@ constexpr Gap kGaps[] = {
     {"RandomUniformLike", "CPU kernel", "all", "refused by name"},
     {"If", "CUDA", "all", kHostDecides},
     {"Loop", "CUDA", "all", kHostDecides},
-    {"ReduceLogSumExp", "CUDA", "1, 11, 13", kNotOnCuda},
     {"TopK", "CUDA", "1", kNotOnCuda},
     {"Acos", "CUDA", "all", kNotOnCuda},
     {"Acosh", "CUDA", "all", kNotOnCuda},
