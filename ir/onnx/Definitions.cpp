@@ -1,5 +1,7 @@
 #include "ir/onnx/Definitions.h"
+#include "ir/onnx/Formulas.h"
 #include "ir/onnx/ResizeAxes.h"
+#include <limits>
 
 using namespace mlir;
 namespace recast::onnx_ir {
@@ -27,6 +29,30 @@ Value instanceNormalization(Node node, NodeBuilder &b) {
   Value deviation = b.node("Sqrt", {b.addScalar(mean(b.square(centred)), node.getFloat("epsilon", 1e-5))});
   Value scaled = b.mul(b.div(centred, deviation), b.unsqueeze(node.input(1), after));
   return b.add(scaled, b.unsqueeze(node.input(2), after));
+}
+
+// --- ReduceLogSumExp: m + log(sum(exp(x - m))), m the largest, or 0 where that is infinite. ONNX's body computes in
+// double without it, which overflows and which GPUs are slow at. ---
+
+std::optional<Ints> axesOf(Node node) {
+  if (node.sinceVersion() < 18)
+    return node.getInts("axes").value_or(Ints());
+  if (!node.input(1))
+    return Ints();
+  auto axes = constantInts(node.input(1));
+  return axes ? std::optional(Ints(*axes)) : std::nullopt;
+}
+
+Value reduceLogSumExp(Node node, NodeBuilder &b) {
+  Value x = node.input(0);
+  Ints axes = *axesOf(node);
+  Value largest = b.reduce("ReduceMax", x, axes, /*keepDims=*/true);
+  Value limit = b.scalarLike(x, std::numeric_limits<double>::infinity());
+  Value isFinite = b.node("Less", {b.node("Abs", {largest}), limit});
+  Value m = b.where(isFinite, largest, b.scalarLike(x, 0));
+  bool keeps = node.getInt("keepdims", 1) != 0;
+  Value sum = b.reduce("ReduceSum", b.node("Exp", {b.sub(x, m)}), axes, keeps);
+  return b.add(b.node("Log", {sum}), keeps ? m : b.reduce("ReduceSum", m, axes, /*keepDims=*/false));
 }
 
 // --- GridSample: x [N, C, sizes...] at the points grid [N, points..., k], whose last entry is along the last axis ---
@@ -200,10 +226,15 @@ Value resize(Node node, NodeBuilder &b) {
 } // namespace
 
 bool hasDefinition(Node node) {
+  if (const Formula *formula = findFormula(node))
+    return formula->accepts(node);
   if (node.is("InstanceNormalization")) {
     auto type = dyn_cast<RankedTensorType>(node.input(0).getType());
     return type && type.getRank() >= 3;
   }
+  if (node.is("ReduceLogSumExp"))
+    return isFloatTensor(node.input(0)) && axesOf(node) &&
+           !(axesOf(node)->empty() && node.getInt("noop_with_empty_axes", 0));
   return node.is("GridSample")   ? samplesGrid(node)
          : node.is("AffineGrid") ? gridSizes(node).has_value()
          : node.is("Resize")     ? isProductOfMatrices(node)
@@ -211,10 +242,13 @@ bool hasDefinition(Node node) {
 }
 
 LogicalResult buildDefinition(Node node, NodeBuilder &b, SmallVectorImpl<Value> &outputs) {
-  outputs.push_back(node.is("InstanceNormalization") ? instanceNormalization(node, b)
-                    : node.is("GridSample")          ? GridSampler(node, b).build()
-                    : node.is("AffineGrid")          ? affineGrid(node, b)
-                                                     : resize(node, b));
+  const Formula *formula = findFormula(node);
+  outputs.push_back(formula                            ? formula->build(node, b)
+                    : node.is("InstanceNormalization") ? instanceNormalization(node, b)
+                    : node.is("ReduceLogSumExp")       ? reduceLogSumExp(node, b)
+                    : node.is("GridSample")            ? GridSampler(node, b).build()
+                    : node.is("AffineGrid")            ? affineGrid(node, b)
+                                                       : resize(node, b));
   return failure(b.failed());
 }
 

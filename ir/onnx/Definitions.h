@@ -4,8 +4,8 @@
 
 namespace recast::onnx_ir {
 
-/// True for uses of InstanceNormalization, GridSample, AffineGrid and Resize that can be written in other operators:
-/// where the sizes that this needs are known.
+/// True for uses of InstanceNormalization, ReduceLogSumExp, GridSample, AffineGrid, Resize and what Formulas.h lists
+/// that can be written in other operators: where the sizes that this needs are known.
 bool hasDefinition(Node node);
 
 /// Builds it where b's insertion point stands, with a value in `outputs` for the node's result. The node stays.

@@ -32,7 +32,9 @@ struct Table {
 };
 constexpr size_t kMostOfTable = 256;
 
-std::optional<Table> constantTable(Value value);
+using Known = llvm::function_ref<const Ints *(Value)>;
+
+std::optional<Table> constantTable(Value value, Known known);
 
 std::optional<Table> reshaped(const Table &from, ArrayRef<int64_t> sizes) {
   Table table{SmallVector<int64_t>(sizes), from.elements};
@@ -53,9 +55,9 @@ std::optional<Table> reshaped(const Table &from, ArrayRef<int64_t> sizes) {
 }
 
 // The rows of a matrix from the last to the first: Slice with step -1 along axis 0.
-std::optional<Table> reversedRows(const Table &from, Operation *op) {
+std::optional<Table> reversedRows(const Table &from, Operation *op, Known known) {
   auto number = [&](unsigned i) -> Int {
-    auto table = i < op->getNumOperands() ? constantTable(op->getOperand(i)) : std::nullopt;
+    auto table = i < op->getNumOperands() ? constantTable(op->getOperand(i), known) : std::nullopt;
     return table && table->elements.size() == 1 ? Int(table->elements[0]) : std::nullopt;
   };
   Int start = number(1), end = number(2), axis = number(3), step = number(4);
@@ -70,7 +72,7 @@ std::optional<Table> reversedRows(const Table &from, Operation *op) {
   return table;
 }
 
-std::optional<Table> constantTable(Value value) {
+std::optional<Table> constantTable(Value value, Known known) {
   if (TensorAttr constant = constantOf(value)) {
     auto ints = constant.getType().getElementType().isInteger() &&
                         static_cast<size_t>(constant.getType().getNumElements()) <= kMostOfTable
@@ -78,18 +80,26 @@ std::optional<Table> constantTable(Value value) {
                     : std::nullopt;
     return ints ? std::optional(Table{SmallVector<int64_t>(constant.getType().getShape()), *ints}) : std::nullopt;
   }
+  if (const Ints *ints = known(value);
+      ints && ints->dim_size() > 0 && llvm::all_of(ints->dim(), [](const auto &dim) { return dim.has_dim_value(); })) {
+    Table table;
+    for (const auto &dim : ints->dim())
+      table.elements.push_back(dim.dim_value());
+    table.sizes.assign(cast<RankedTensorType>(value.getType()).getRank(), ints->dim_size());
+    return table;
+  }
   Operation *op = value.getDefiningOp();
   if (!op || !isa<ConcatOp, CastOp, ReshapeOp, SliceOp, TransposeOp, ConstantOfShapeOp>(op))
     return std::nullopt;
-  auto first = constantTable(op->getOperand(0));
+  auto first = constantTable(op->getOperand(0), known);
   if (!first || first->elements.empty() || isa<CastOp>(op))
     return first;
   if (isa<ReshapeOp>(op)) {
-    auto sizes = constantTable(op->getOperand(1));
+    auto sizes = constantTable(op->getOperand(1), known);
     return sizes ? reshaped(*first, sizes->elements) : std::nullopt;
   }
   if (isa<SliceOp>(op))
-    return first->sizes.empty() ? std::nullopt : reversedRows(*first, op);
+    return first->sizes.empty() ? std::nullopt : reversedRows(*first, op, known);
   if (isa<ConstantOfShapeOp>(op)) {
     auto filler = op->getAttrOfType<TensorAttr>("value");
     auto filled = filler ? asInts(filler) : std::nullopt;
@@ -111,7 +121,7 @@ std::optional<Table> constantTable(Value value) {
   }
   Table joined{{0}, {}};
   for (Value part : op->getOperands()) {
-    auto some = constantTable(part);
+    auto some = constantTable(part, known);
     if (!some || some->sizes.size() != 1 || joined.elements.size() + some->elements.size() > kMostOfTable)
       return std::nullopt;
     llvm::append_range(joined.elements, some->elements);
@@ -120,8 +130,8 @@ std::optional<Table> constantTable(Value value) {
   return joined;
 }
 
-std::optional<Ints> constantElements(Value value) {
-  auto table = constantTable(value);
+std::optional<Ints> constantElements(Value value, Known known) {
+  auto table = constantTable(value, known);
   if (!table)
     return std::nullopt;
   Ints ints;
@@ -152,6 +162,20 @@ Int evaluate(Operation *op, ArrayRef<Int> x) {
   if (a < 0 || b <= 0)
     return std::nullopt;
   return isa<DivOp>(op) ? a / b : a % b;
+}
+
+// Range from start to limit.
+std::optional<Ints> numbersOf(const Ints *start, const Ints *limit, const Ints *delta) {
+  auto number = [](const Ints *ints) {
+    return ints && ints->dim_size() == 1 && ints->dim(0).has_dim_value() ? Int(ints->dim(0).dim_value()) : std::nullopt;
+  };
+  Int from = number(start), to = number(limit), step = number(delta);
+  if (!from || !to || !step || *step == 0 || (*to - *from) / *step > kMostKnownInts)
+    return std::nullopt;
+  Ints numbers;
+  for (int64_t at = *from; *step > 0 ? at < *to : at > *to; at += *step)
+    numbers.add_dim()->set_dim_value(at);
+  return numbers;
 }
 
 // Element by element; operands with one element are repeated.
@@ -192,10 +216,12 @@ std::optional<Ints> evaluateInts(Operation *op, llvm::function_ref<const Ints *(
       return std::nullopt;
     if (ints)
       return *ints;
-    if (auto constants = constantElements(op->getOperand(0)))
+    if (auto constants = constantElements(op->getOperand(0), known))
       return constants;
     return wholeNumbers(op->getOperand(0));
   }
+  if (isa<RangeOp>(op))
+    return numbersOf(known(op->getOperand(0)), known(op->getOperand(1)), known(op->getOperand(2)));
   if (!isa<DivOp, ModOp, WhereOp, EqualOp, LessOp, GreaterOp, AndOp, OrOp, NotOp>(op))
     return std::nullopt;
   SmallVector<const Ints *> operands;

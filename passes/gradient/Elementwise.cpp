@@ -58,8 +58,8 @@ Value eluGrad(RuleContext &c, Value dy) {
 }
 
 Value seluGrad(RuleContext &c, Value dy) {
-  double alpha = c.node.getFloat("alpha", 1.67326319217681884765625);
-  double gamma = c.node.getFloat("gamma", 1.05070102214813232421875);
+  double alpha = c.node.getFloat("alpha", 1.6732632423543772);
+  double gamma = c.node.getFloat("gamma", 1.0507009873554805);
   Value below = c.b.mul(dy, c.b.mulScalar(c.b.node("Exp", {c.x()}), alpha * gamma));
   return bySign(c, c.b.mulScalar(dy, gamma), below);
 }

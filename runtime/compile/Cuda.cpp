@@ -4,7 +4,6 @@
 #include "ir/cost/Cost.h"
 #include "ir/onnx/ExpandFunction.h"
 #include "ir/train/Dialect.h"
-#include "runtime/compile/CudaForms.h"
 #include "runtime/compile/Unit.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "llvm/ADT/StringExtras.h"
@@ -70,16 +69,12 @@ LogicalResult Chooser::chooseRest(bool &hasExpanded) {
     std::string refusal;
     if (!isFine || prepared.library != "reference" || takeKernel(prepared, refusal))
       return;
-    Node node(op);
-    const CudaForm *form = findCudaForm(node.domain(), node.opType(), prepared.spec.version);
-    std::string reason = form ? form->refuses(node) : "";
-    if (form && reason.empty() ? true : isa<train::TrainDialect>(op->getDialect()) || hasFunctionBody(node)) {
-      isFine = succeeded(expandStep(unit, op, reason.empty() ? form : nullptr));
+    bool isTrain = isa<train::TrainDialect>(op->getDialect());
+    if (isTrain || hasFunctionBody(Node(op))) {
+      isFine = succeeded(expandStep(unit, op));
       hasExpanded = true;
       return;
     }
-    if (!reason.empty())
-      refusal += "; " + reason;
     problems.push_back("node " + Node(op).describe() + ": " + refusal);
     for (const std::string &reason : prepared.refusals)
       problems.back() += "; " + reason;

@@ -3,7 +3,6 @@
 #include "ir/onnx/InlineFunctions.h"
 #include "ir/onnx/IntendedValue.h"
 #include "ir/train/Dialect.h"
-#include "runtime/compile/CudaForms.h"
 #include "runtime/compile/Unit.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -65,12 +64,11 @@ LogicalResult noKernel(Operation *op, ArrayRef<std::string> refusals) {
                          << ")";
 }
 
-/// Replaces `op` by `form`, or by its definition in other operators. `next` becomes the first of them.
-LogicalResult expand(Unit &unit, Operation *op, const CudaForm *form, ArrayRef<std::string> refusals,
-                     Operation *&next) {
+/// Replaces `op` by its definition in other operators. `next` becomes the first of them.
+LogicalResult expand(Unit &unit, Operation *op, ArrayRef<std::string> refusals, Operation *&next) {
   Node node(op);
   bool isTrain = isa<train::TrainDialect>(op->getDialect());
-  if (!form && !isTrain && !hasFunctionBody(node))
+  if (!isTrain && !hasFunctionBody(node))
     return noKernel(op, refusals);
   NodeBuilder &b = unit.builder;
   Operation *before = op->getPrevNode();
@@ -79,11 +77,7 @@ LogicalResult expand(Unit &unit, Operation *op, const CudaForm *form, ArrayRef<s
   SmallVector<Value> inputs, outputs;
   for (unsigned i = 0; i < node.numInputs(); ++i)
     inputs.push_back(node.input(i));
-  if (form)
-    outputs.push_back(form->build(node, b));
-  else if (failed(isTrain ? train::buildBody(node, b, inputs, outputs) : expandFunctionBody(node, b, outputs)))
-    return failure();
-  if (b.failed())
+  if (failed(isTrain ? train::buildBody(node, b, inputs, outputs) : expandFunctionBody(node, b, outputs)) || b.failed())
     return failure();
   Block *block = op->getBlock();
   replaceWithValues(node, outputs, unit.types);
@@ -219,7 +213,7 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
       continue;
     Operation *end = next;
     Location location = op->getLoc();
-    if (failed(expand(unit, op, nullptr, refusals, next)))
+    if (failed(expand(unit, op, refusals, next)))
       return failure();
     inheritOrigin(location, next, end);
     if (failed(simplify(unit, block, next, end)))
@@ -233,12 +227,12 @@ static LogicalResult chooseKernels(Unit &unit, Block &block, bool referenceOnly)
   return copyStateOutputs(unit, block, referenceOnly);
 }
 
-LogicalResult expandStep(Unit &unit, Operation *op, const CudaForm *form) {
+LogicalResult expandStep(Unit &unit, Operation *op) {
   Block &block = *op->getBlock();
   Operation *next = op->getNextNode(), *end = next, *before = op->getPrevNode();
   Location location = op->getLoc();
   unit.prepared.erase(op);
-  if (failed(expand(unit, op, form, {}, next)))
+  if (failed(expand(unit, op, {}, next)))
     return failure();
   inheritOrigin(location, next, end);
   if (failed(simplify(unit, block, next, end)))

@@ -117,7 +117,6 @@ Carried carriedStates(Unit &unit, mlir::Block &block);
 /// that are another state than their own become copies: it may have its new value when they are read.
 mlir::LogicalResult chooseKernels(Unit &unit, bool referenceOnly);
 
-struct CudaForm;
 struct RegionOptions {
   bool fuses = true;     ///< Else every operation is a region of its own.
   int reach = 1 << 30;   ///< Operations of the block that may stand between one of a region and the next.
@@ -129,8 +128,8 @@ struct RegionOptions {
 /// Chooses the kernel of one step, if there is one.
 mlir::LogicalResult chooseKernel(Unit &unit, mlir::Operation *op, bool referenceOnly,
                                  std::vector<std::string> &refusals);
-/// Puts `form`, or the definition in other operators, in the place of a step, with kernels for each of them.
-mlir::LogicalResult expandStep(Unit &unit, mlir::Operation *op, const CudaForm *form = nullptr);
+/// Puts the definition in other operators in the place of a step, with kernels for each of them.
+mlir::LogicalResult expandStep(Unit &unit, mlir::Operation *op);
 /// After chooseKernels: the kernels of a GPU in the place of the processor's. An error names the steps that none runs.
 /// `architecture` as CompileOptions::cudaArchitecture.
 mlir::LogicalResult chooseCudaKernels(Unit &unit, int architecture);

@@ -84,9 +84,9 @@ int celu(T &t, int x) {
   return t.b.select(t.negative(x), t.scaled(t.b.unary(Op::Expm1, t.b.over(x, t.number(x, alpha))), alpha), x);
 }
 int selu(T &t, int x) {
-  int grown = t.scaled(t.b.unary(Op::Expm1, x), t.attr("alpha", 1.67326319217681884765625f));
+  int grown = t.scaled(t.b.unary(Op::Expm1, x), t.attr("alpha", 1.6732632423543772));
   int positive = t.b.less(t.number(x, 0), x);
-  return t.scaled(t.b.select(positive, x, grown), t.attr("gamma", 1.05070102214813232421875f));
+  return t.scaled(t.b.select(positive, x, grown), t.attr("gamma", 1.0507009873554805));
 }
 int leakyRelu(T &t, int x) { return t.b.select(t.negative(x), t.scaled(x, t.attr("alpha", 0.01)), x); }
 int thresholdedRelu(T &t, int x) {

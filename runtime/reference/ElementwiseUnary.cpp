@@ -86,7 +86,7 @@ auto makeElu(const StepSpec &spec) {
   };
 }
 auto makeSelu(const StepSpec &spec) {
-  Param alpha(spec, "alpha", 1.67326319217681884765625f), gamma(spec, "gamma", 1.05070102214813232421875f);
+  Param alpha(spec, "alpha", 1.6732632423543772), gamma(spec, "gamma", 1.0507009873554805);
   return [=](auto x) {
     using C = decltype(x);
     return C(gamma.value) * (x > 0 ? x : C(alpha.value) * std::expm1(x));

@@ -90,11 +90,17 @@ CASES = {
     "an affine grid": (20, {**IMAGE, "theta": "float[2,2,3]"}, f"""s = {ints(2, 3, 3, 3)}
         grid = AffineGrid (theta, s) y = GridSample (x, grid)"""),
     "pads that are computed": (17, {"x": "float[1,2,6,6]", "w": "float[2,2,3,3]"}, f"""
-        pads = {ints(1, 1, 1, 1)} four = {ints(4)} zeros = ConstantOfShape <value = int64[1] {{0}}> (four)
+        pads = {ints(1, 1, 1, 1)} eight = {ints(8)} length = Shape (pads) four = Sub (eight, length)
+        zeros = ConstantOfShape <value = int64[1] {{0}}> (four)
         all = Concat <axis = 0> (pads, zeros) pairs = {ints(-1, 2)} table = Reshape (all, pairs) zero = {ints(0)}
         last = {ints(-1)} first = {ints(-2**63 + 1)} turned = Slice (table, last, first, zero, last)
         columns = Transpose <perm = [1, 0]> (turned) flat = Reshape (columns, last) p = Cast <to = 7> (flat)
         padded = Pad <mode = "reflect"> (x, p) y = Conv <strides = [2, 2]> (padded, w)"""),
+    "axes that are a range": (18, {"x": "float[3]"}, """one = Constant <value_int = 1> ()
+        two = Constant <value_int = 2> () end = Add (one, two) axes = Range (one, end, one)
+        u = Unsqueeze (x, axes) y = ReduceMean <keepdims = 0> (u, axes)"""),
+    "logsumexp": (18, IMAGE, f"axes = {ints(1, -1)} y = ReduceLogSumExp <keepdims = 0> (x, axes)"),
+    "logsumexp at opset 13": (13, IMAGE, "y = ReduceLogSumExp <axes = [2]> (x)"),
     "Celu": (13, {"x": "float[3,4]"}, "y = Celu <alpha = 1.7> (x)"),
     "axes through Reshape": (18, IMAGE, """
         one = Constant <value_int = 1> () flat = Constant <value_ints = [-1]> () axes = Reshape (one, flat)

@@ -14,8 +14,6 @@ constexpr Gap kGaps[] = {
     {"If", "gradient", "all", kControlFlow},
     {"Loop", "gradient", "all", kControlFlow},
     {"Scan", "gradient", "all", kControlFlow},
-    {"LRN", "gradient", "all", "refused by name"},
-    {"Resize", "gradient", "all", "refused by name"},
     {"Multinomial", "CPU kernel", "all", "refused by name"},
     {"RandomNormal", "CPU kernel", "all", kOnlyInSteps},
     {"RandomNormalLike", "CPU kernel", "all", kOnlyInSteps},

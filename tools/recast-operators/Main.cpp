@@ -3,10 +3,10 @@
 #include "ir/cost/Formulas.h"
 #include "ir/io/Load.h"
 #include "ir/onnx/ExpandFunction.h"
+#include "ir/onnx/Formulas.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/gradient/Rules.h"
-#include "runtime/compile/CudaForms.h"
 #include "runtime/fusion/Translate.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/reference/Reference.h"
@@ -125,9 +125,7 @@ std::string cudaOf(Node node) {
     return llvm::join(takers, ", ");
   if (isa<ConstantOp, ConstantOfShapeOp, ShapeOp, SizeOp>(node.operation()))
     return "folded";
-  if (compile::findCudaForm(spec.domain, spec.op, spec.version))
-    return "other operators";
-  return node.domain() == "recast" || hasFunctionBody(node) ? "its definition" : "";
+  return node.domain() == "recast" || findFormula(node) || hasFunctionBody(node) ? "its definition" : "";
 }
 
 std::string costOf(Node node) {
@@ -272,7 +270,7 @@ this table, and gradients pass through it then.
 | autocast | the class when no policy says otherwise ([precision.md](precision.md)) |
 | cost | class of work and arithmetic operations an element, or a formula ([../ir/cost/README.md](../ir/cost/README.md)) |
 | CPU kernel | `its definition`: it runs as the operators that define it; `folded`: it is a constant when the plan is made |
-| CUDA | what takes it, in the order of asking; each may refuse types or attributes, which `--explain` prints. `region`: generated with its neighbours; `CUDA C++`: a kernel of `runtime/kernels/cuda`; `other operators`: written as those, by `runtime/compile/CudaForms.cpp`; `view`: the memory of its operand; `executor`: every iteration in turn ([cuda.md](cuda.md)) |
+| CUDA | what takes it, in the order of asking; each may refuse types or attributes, which `--explain` prints. `region`: generated with its neighbours; `CUDA C++`: a kernel of `runtime/kernels/cuda`; `view`: the memory of its operand; `executor`: every iteration in turn ([cuda.md](cuda.md)) |
 
 ## Dialect `onnx`
 )";

@@ -6,10 +6,31 @@ namespace recast::onnx_ir {
 namespace {
 
 TEST(IntendedValue, GivesBackWhatFrameworksComputeWith) {
-  for (double number : {0.1, 0.2, 0.01, 1e-5, 1e-12, 0.044715, 0.9, 1.0 / 6, 1.0 / 3, std::sqrt(2.0), std::sqrt(0.5),
-                        std::sqrt(2 / std::numbers::pi), 1 / std::sqrt(8.0), 1 / std::sqrt(48.0), std::pow(8.0, -0.25),
-                        -0.1, 0.0, 1.0, 3.0, 1.6732632423543772, 1.0507009873554805, std::numbers::pi, std::log(10.0),
-                        std::numbers::log2e, std::log(2 * std::numbers::pi)})
+  for (double number : {0.1,
+                        0.2,
+                        0.01,
+                        1e-5,
+                        1e-12,
+                        0.044715,
+                        0.9,
+                        1.0 / 6,
+                        1.0 / 3,
+                        std::sqrt(2.0),
+                        std::sqrt(0.5),
+                        std::sqrt(2 / std::numbers::pi),
+                        1 / std::sqrt(8.0),
+                        1 / std::sqrt(48.0),
+                        std::pow(8.0, -0.25),
+                        -0.1,
+                        0.0,
+                        1.0,
+                        3.0,
+                        1.6732632423543772,
+                        1.0507009873554805,
+                        std::numbers::pi,
+                        std::log(10.0),
+                        std::numbers::log2e,
+                        std::log(2 * std::numbers::pi)})
     EXPECT_DOUBLE_EQ(intendedValue(static_cast<float>(number)), number) << number;
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/compile/CudaForms.h"
+#include "ir/onnx/Formulas.h"
 #include "ir/onnx/Einsum.h"
 #include <cmath>
 #include <limits>
@@ -6,13 +6,11 @@
 #include <numeric>
 
 using namespace mlir;
-using namespace recast::onnx_ir;
-namespace recast::compile {
+namespace recast::onnx_ir {
 
 namespace {
 
 using Ints = SmallVector<int64_t>;
-constexpr int kNewest = std::numeric_limits<int>::max();
 
 RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 ArrayRef<int64_t> dimsOf(Value value) { return typeOf(value).getShape(); }
@@ -24,10 +22,17 @@ int64_t axisOf(Node node, int64_t fallback) {
   return axis < 0 ? axis + typeOf(node.input(0)).getRank() : axis;
 }
 
-std::string needsFloat(Node node) {
+bool isSmallFloat(Node node) {
   Type element = elementTypeOf(node.input(0));
-  return element.isF32() || element.isF16() || element.isBF16() ? "" : "it takes floats of 16 and 32 bits alone";
+  return element.isF32() || element.isF16() || element.isBF16();
 }
+bool hasKnownSizes(Node node) {
+  return llvm::all_of(node->getOperands(), [](Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return type && type.hasStaticShape();
+  });
+}
+bool isKnown(Node node) { return hasKnownSizes(node) && isSmallFloat(node); }
 
 /// f(x), computed in f32.
 template <typename Fn> Value inF32(Node node, NodeBuilder &b, Fn &&f) {
@@ -133,18 +138,6 @@ Value buildLpNormalization(Node node, NodeBuilder &b) {
   });
 }
 
-Value buildReduceLogSumExp(Node node, NodeBuilder &b) {
-  return inF32(node, b, [&](Value x) {
-    Ints axes = node.getInts("axes").value_or(Ints());
-    Value most = b.reduce("ReduceMax", x, axes, true);
-    Value isInfinite =
-        b.node("Equal", {b.node("Abs", {most}), b.scalarLike(x, std::numeric_limits<double>::infinity())});
-    Value shift = b.where(isInfinite, b.scalarLike(x, 0), most);
-    Value sums = b.sum(b.node("Exp", {b.sub(x, shift)}), axes, true);
-    return b.reshape(b.add(b.node("Log", {sums}), shift), dimsOf(node.output()));
-  });
-}
-
 Value buildHardmax(Node node, NodeBuilder &b) {
   Value x = node.input(0);
   bool isFlat = node.sinceVersion() < 13; // All axes from `axis` on are one row.
@@ -171,27 +164,27 @@ struct Term {
   std::string letters;
 };
 
-std::string readEinsum(Node node, EinsumEquation &equation) {
-  if (std::string fault = needsFloat(node); !fault.empty())
-    return fault;
+/// False for letters that broadcast, and for diagonals: a letter twice in one term.
+bool readEinsum(Node node, EinsumEquation &equation) {
+  if (!isKnown(node))
+    return false;
   Ints ranks;
-  for (unsigned i = 0; i < node.numInputs(); ++i)
-    ranks.push_back(typeOf(node.input(i)).getRank());
-  if (std::string fault = parseEinsum(node.getString("equation", ""), ranks, equation); !fault.empty())
-    return fault;
+  for (Value value : node->getOperands())
+    ranks.push_back(typeOf(value).getRank());
+  if (!parseEinsum(node.getString("equation", ""), ranks, equation).empty())
+    return false;
   llvm::StringMap<int64_t> sizes;
   for (auto [i, letters] : llvm::enumerate(equation.inputs))
     for (auto [axis, letter] : llvm::enumerate(letters)) {
-      if (StringRef(letters).count(letter) > 1)
-        return "a letter twice in one term has no form there";
       int64_t size = dimsOf(node.input(static_cast<unsigned>(i)))[axis];
-      if (sizes.try_emplace(StringRef(&letters[axis], 1), size).first->second != size)
-        return "a letter that broadcasts has no form there";
+      if (StringRef(letters).count(letter) > 1 ||
+          sizes.try_emplace(StringRef(&letters[axis], 1), size).first->second != size)
+        return false;
     }
-  return "";
+  return true;
 }
 
-std::string refuseEinsum(Node node) {
+bool acceptsEinsum(Node node) {
   EinsumEquation equation;
   return readEinsum(node, equation);
 }
@@ -260,29 +253,22 @@ Value buildEinsum(Node node, NodeBuilder &b) {
   return ordered(b, summed(b, result, equation.output), equation.output).value;
 }
 
-constexpr CudaForm kForms[] = {
-    {"Acos", 7, kNewest, needsFloat, buildAcos},
-    {"Acosh", 9, kNewest, needsFloat, buildAcosh},
-    {"Asin", 7, kNewest, needsFloat, buildAsin},
-    {"Asinh", 9, kNewest, needsFloat, buildAsinh},
-    {"Atan", 7, kNewest, needsFloat, buildAtan},
-    {"Atanh", 9, kNewest, needsFloat, buildAtanh},
-    {"Cosh", 9, kNewest, needsFloat, buildCosh},
-    {"Einsum", 12, kNewest, refuseEinsum, buildEinsum},
-    {"Hardmax", 1, kNewest, needsFloat, buildHardmax},
-    {"LpNormalization", 1, kNewest, needsFloat, buildLpNormalization},
-    {"ReduceLogSumExp", 1, 13, needsFloat, buildReduceLogSumExp},
-    {"Sinh", 9, kNewest, needsFloat, buildSinh},
-    {"Tan", 7, kNewest, needsFloat, buildTan},
+constexpr Formula kFormulas[] = {
+    {"Acos", isSmallFloat, buildAcos},  {"Acosh", isSmallFloat, buildAcosh},
+    {"Asin", isSmallFloat, buildAsin},  {"Asinh", isSmallFloat, buildAsinh},
+    {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
+    {"Cosh", isSmallFloat, buildCosh},  {"Einsum", acceptsEinsum, buildEinsum},
+    {"Hardmax", isKnown, buildHardmax}, {"LpNormalization", isKnown, buildLpNormalization},
+    {"Sinh", isSmallFloat, buildSinh},  {"Tan", isSmallFloat, buildTan},
 };
 
 } // namespace
 
-const CudaForm *findCudaForm(StringRef domain, StringRef op, int version) {
-  auto form = llvm::find_if(kForms, [&](const CudaForm &form) {
-    return domain.empty() && form.op == op && version >= form.oldest && version <= form.newest;
-  });
-  return form == std::end(kForms) ? nullptr : form;
+const Formula *findFormula(Node node) {
+  if (!node.domain().empty())
+    return nullptr;
+  auto formula = llvm::find_if(kFormulas, [&](const Formula &formula) { return formula.op == node.opType(); });
+  return formula == std::end(kFormulas) ? nullptr : formula;
 }
 
-} // namespace recast::compile
+} // namespace recast::onnx_ir
