@@ -82,14 +82,12 @@ Value meanGrad(const Reduction &r, Value dy) {
   NodeBuilder &b = r.b();
   auto type = rankedType(r.c.x());
   Ints axes = r.overAll && type ? otherAxes(type.getRank(), {}) : r.axes.value_or(Ints());
-  bool isKnown = type && (r.overAll || r.axes);
-  int64_t n = 1;
-  for (int64_t axis : isKnown ? axes : Ints()) {
-    isKnown &= !type.isDynamicDim(axis);
-    n *= type.getDimSize(axis);
-  }
-  if (isKnown)
+  if (type && (r.overAll || r.axes) && llvm::none_of(axes, [&](int64_t axis) { return type.isDynamicDim(axis); })) {
+    int64_t n = 1;
+    for (int64_t axis : axes)
+      n *= type.getDimSize(axis);
     return expandLike(b, b.div(dy, b.scalarLike(dy, static_cast<double>(n))), r.c.x());
+  }
   Value count;
   if (r.overAll) {
     count = b.node("Size", {r.c.x()});
