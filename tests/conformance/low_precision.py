@@ -12,12 +12,10 @@ must hold. The lines of the checks say so.
 """
 import kit
 import numpy as np
-from training import Trainer, subject
+from training import ROUNDOFF, Trainer, subject
 
 STEPS, ALLOWED = 20, 0.02
 FLAGS = {"tf32": [], "bf16": [], "f16": ["--loss-scale-init=1024"]}
-# Of the type that holds the operands of products: a number is off by at most this part of itself.
-ROUNDOFF = {"tf32": 2.0 ** -11, "bf16": 2.0 ** -8, "f16": 2.0 ** -11}
 
 
 class Reference:
@@ -51,15 +49,15 @@ def main():
     full, gentle = Reference(trainer), None
     test.check(len(full.losses) == STEPS and np.isfinite(full.losses).all(),
                f"f32: {STEPS} finite losses, the last {full.losses[-1]:.5g}")
-    for precision, roundoff in ROUNDOFF.items():
+    for precision in FLAGS:
         error, line, skipped = full.compare(precision)
         test.check(skipped == 0, f"{precision}: {skipped} steps skipped")
         if error <= ALLOWED or not np.isfinite(error):
             test.check(error <= ALLOWED, f"{line}, allowed {ALLOWED:.0%}")
             continue
-        allowed = full.spread(roundoff)
+        allowed = full.spread(ROUNDOFF[precision])
         test.check(error <= allowed, f"{line}; over {ALLOWED:.0%}, and f32 from parameters changed by "
-                   f"{roundoff:.2g} moves {allowed:.2%}")
+                   f"{ROUNDOFF[precision]:.2g} moves {allowed:.2%}")
         gentle = gentle or Reference(trainer, f"--lr={trainer.subject.learning_rate / 10:g}")
         error, line, _ = gentle.compare(precision)
         test.check(error <= ALLOWED, f"{line}, allowed {ALLOWED:.0%}")

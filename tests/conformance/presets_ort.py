@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 from ort_agreement import run_onnxruntime, state_pairs
-from training import PRESETS, Trainer, subject
+from training import ROUNDOFF, Trainer, subject
 
 STEPS = 2
 
@@ -40,7 +40,7 @@ def main():
     test = kit.Test(__doc__, "MODEL")
     folder = test.subject if test.subject.is_dir() else test.subject.parent
     trainer = Trainer(subject(folder), test.tool, test.temp)
-    for name, preset in PRESETS.items():
+    for name, roundoff in ROUNDOFF.items():
         step, _ = trainer.rewrite(name)
         if not valid(test, name, step):
             continue
@@ -59,7 +59,7 @@ def main():
             continue
         for t in range(STEPS):
             test.within(f"{name}: loss of step {t}", ours["loss"][t], theirs[t]["loss"],
-                        preset.roundoff * abs(float(theirs[t]["loss"])), f"{preset.roundoff:g} of the loss")
+                        roundoff * abs(float(theirs[t]["loss"])), f"{roundoff:g} of the loss")
     test.finish()
 
 

@@ -15,6 +15,9 @@ import onnx
 # How far the final loss may be from that of f32, as a part of it.
 PRESETS = {"tf32": 0.03, "bf16": 0.03, "f16": 0.03,
            **{name: 0.05 for name in ("fp8-delayed", "fp8-current", "fp8-row", "fp8-block", "mxfp8")}}
+# Of the type that holds the operands of products: a number is off by at most this part of itself.
+ROUNDOFF = {"tf32": 2.0 ** -11, "bf16": 2.0 ** -8, "f16": 2.0 ** -11,
+            **{name: 2.0 ** -4 for name in PRESETS if "fp8" in name}}
 STEPS = 50
 # The final loss is the mean over the last steps: whole passes over the three batches that most models have.
 LAST = 6
