@@ -21,6 +21,7 @@ ROUNDOFF = {"tf32": 2.0 ** -11, "bf16": 2.0 ** -8, "f16": 2.0 ** -11,
 STEPS = 50
 # The final loss is the mean over the last steps: whole passes over the three batches that most models have.
 LAST = 6
+PERTURBED_RUNS = 4
 # As networks are trained: a tenth of the steps to warm up, since the first steps of AdamW follow the signs of gradients
 # whatever their size, and a falling rate, since at a constant one the loss of small models jumps from step to step.
 SCHEDULE = ["--lr-schedule=cosine", f"--warmup-steps={STEPS // 10}"]
