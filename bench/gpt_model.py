@@ -5,7 +5,6 @@ written out (product, mask, softmax, dropout, product), as exporters write it. W
 graph is for planning, not for training.
 """
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT = TensorProto.FLOAT

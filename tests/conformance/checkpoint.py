@@ -9,7 +9,6 @@ itself without recomputing: 1e-5 relative on loss and gradient norm, as in ort_a
 import re
 
 import kit
-import numpy as np
 import onnx
 import onnxruntime
 from checkpoint_kit import arena_of, batch_dims, rewrite

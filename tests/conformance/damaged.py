@@ -5,7 +5,6 @@ or repeats bytes, or fills a stretch with one byte, and has a tool read it with 
 tolerance: no signal, no hang, no more than ADDRESS_SPACE; an error leaves every output as it was and nothing else beside; a
 rewritten model passes onnx.checker where the damaged one does.
 """
-import json
 import shutil
 import sys
 import traceback

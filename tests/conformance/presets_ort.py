@@ -13,7 +13,6 @@ import json
 import re
 
 import kit
-import numpy as np
 import onnx
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 from ort_agreement import run_onnxruntime, state_pairs

@@ -8,7 +8,7 @@ import json
 import kit
 import onnx
 import plain_steps as plain
-from plain_steps import BF16, F16, F32
+from plain_steps import BF16, F16
 
 ALL = ("w1", "b1", "w2", "b2")
 FEW = ("w1", "b1", "w2")
