@@ -170,11 +170,12 @@ std::optional<Ints> numbersOf(const Ints *start, const Ints *limit, const Ints *
     return ints && ints->dim_size() == 1 && ints->dim(0).has_dim_value() ? Int(ints->dim(0).dim_value()) : std::nullopt;
   };
   Int from = number(start), to = number(limit), step = number(delta);
-  if (!from || !to || !step || *step == 0 || (*to - *from) / *step > kMostKnownInts)
+  // The distance may not fit 64 bits.
+  if (!from || !to || !step || *step == 0 || (static_cast<__int128>(*to) - *from) / *step > kMostKnownInts)
     return std::nullopt;
   Ints numbers;
-  for (int64_t at = *from; *step > 0 ? at < *to : at > *to; at += *step)
-    numbers.add_dim()->set_dim_value(at);
+  for (__int128 at = *from; *step > 0 ? at < *to : at > *to; at += *step)
+    numbers.add_dim()->set_dim_value(static_cast<int64_t>(at));
   return numbers;
 }
 
