@@ -274,6 +274,7 @@ struct InferenceKeyInfo {
 
 struct TypeInference::Impl {
   ShapeData shapes;
+  llvm::DenseSet<Operation *> learned; ///< Asked for values already: nothing is known of those that `shapes` lacks.
   /// Results of earlier, equal inferences: layers repeat.
   llvm::DenseMap<InferenceKey, SmallVector<Type, 2>, InferenceKeyInfo> known;
   llvm::StringMap<const onnx::OpSchema *> schemas; ///< Of the default domain.
@@ -294,6 +295,7 @@ TypeInference::~TypeInference() = default;
 void TypeInference::forget(Operation *op) {
   for (Value result : op->getResults())
     impl->shapes.erase(result.getAsOpaquePointer());
+  impl->learned.erase(op);
 }
 
 const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
@@ -306,7 +308,8 @@ const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   if (!type || !type.getElementType().isInteger() || type.getRank() > 1)
     return nullptr;
   // Types that another inference has set: the values are learned where they are asked for.
-  if (Operation *op = value.getDefiningOp(); op && isNode(op) && op->getNumRegions() == 0 && !constantInts(value))
+  Operation *op = value.getDefiningOp();
+  if (op && isNode(op) && op->getNumRegions() == 0 && !constantInts(value) && impl->learned.insert(op).second)
     if (const onnx::OpSchema *schema = impl->schemaOf(Node(op))) {
       NodeFacts facts(op);
       learnInts(*this, impl->shapes, *schema, facts);
@@ -380,6 +383,7 @@ LogicalResult TypeInference::infer(Operation *op, bool fresh) {
   });
   if (isOfTypesOnly && !facets.empty())
     impl->known.try_emplace(std::move(facets), std::move(inferred));
+  impl->learned.insert(op);
   learnInts(*this, impl->shapes, *schema, facts);
   return success();
 }

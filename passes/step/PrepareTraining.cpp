@@ -65,21 +65,26 @@ std::optional<SmallVector<double>> listedNumbers(Value value) {
 
 // Scales of Resize as constants: sizes follow from them only where they are known.
 void foldScales(GraphOp graph, TypeInference &types) {
+  SmallVector<Operation *> resizes;
+  graph.walk([&](Operation *op) {
+    if (isNode(op) && (Node(op).is("Resize") || Node(op).is("Upsample")))
+      resizes.push_back(op);
+  });
+  if (resizes.empty())
+    return;
   NameScope names(graph);
   NodeBuilder b(graph, names, types);
-  graph.walk([&](Operation *op) {
-    if (!isNode(op) || !(Node(op).is("Resize") || Node(op).is("Upsample")))
-      return;
+  for (Operation *op : resizes) {
     unsigned at = Node(op).is("Resize") && Node(op).sinceVersion() >= 11 ? 2 : 1;
     Value scales = Node(op).input(at);
     auto numbers = scales && !constantOf(scales) ? listedNumbers(scales) : std::nullopt;
     if (!numbers)
-      return;
+      continue;
     auto type = RankedTensorType::get(static_cast<int64_t>(numbers->size()), Float32Type::get(op->getContext()));
     SmallVector<char> bytes;
     encode(type.getElementType(), *numbers, bytes);
     op->setOperand(at, b.constant(makeTensor(type, bytes)));
-  });
+  }
 }
 
 LogicalResult resolveSequences(GraphOp graph, TypeInference &types) {

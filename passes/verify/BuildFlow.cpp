@@ -369,6 +369,9 @@ void readMetadata(ModuleOp module, FlowGraph &flow) {
 std::unique_ptr<FlowGraph> buildFlow(ModuleOp module) {
   auto flow = std::make_unique<FlowGraph>();
   flow->module = module.clone();
+  size_t operations = 0;
+  module.walk([&](Operation *) { ++operations; });
+  flow->nodes.reserve(2 * operations); // Bodies make several of one.
   FlowBuilder(*flow->module, *flow).buildGraph();
   readMetadata(module, *flow);
   return flow;
