@@ -72,6 +72,27 @@ std::optional<Table> reversedRows(const Table &from, Operation *op, Known known)
   return table;
 }
 
+std::optional<Table> joined(OperandRange parts, Known known) {
+  Table table{{0}, {}};
+  for (Value part : parts) {
+    auto some = constantTable(part, known);
+    if (!some || some->sizes.size() != 1 || table.elements.size() + some->elements.size() > kMostOfTable)
+      return std::nullopt;
+    llvm::append_range(table.elements, some->elements);
+  }
+  table.sizes[0] = static_cast<int64_t>(table.elements.size());
+  return table;
+}
+
+// Numbers that a type does not hold become others. Of a bool they are 0 and 1.
+bool holds(Type element, ArrayRef<int64_t> numbers) {
+  auto type = dyn_cast<IntegerType>(element);
+  return type && type.getWidth() > 1 && llvm::all_of(numbers, [&](int64_t number) {
+           return type.isUnsigned() ? number >= 0 && llvm::isUIntN(type.getWidth(), static_cast<uint64_t>(number))
+                                    : llvm::isIntN(type.getWidth(), number);
+         });
+}
+
 std::optional<Table> constantTable(Value value, Known known) {
   if (TensorAttr constant = constantOf(value)) {
     auto ints = constant.getType().getElementType().isInteger() &&
@@ -91,9 +112,13 @@ std::optional<Table> constantTable(Value value, Known known) {
   Operation *op = value.getDefiningOp();
   if (!op || !isa<ConcatOp, CastOp, ReshapeOp, SliceOp, TransposeOp, ConstantOfShapeOp>(op))
     return std::nullopt;
+  if (isa<ConcatOp>(op))
+    return joined(op->getOperands(), known);
   auto first = constantTable(op->getOperand(0), known);
-  if (!first || first->elements.empty() || isa<CastOp>(op))
+  if (!first || first->elements.empty())
     return first;
+  if (isa<CastOp>(op))
+    return holds(elementTypeOf(value), first->elements) ? first : std::nullopt;
   if (isa<ReshapeOp>(op)) {
     auto sizes = constantTable(op->getOperand(1), known);
     return sizes ? reshaped(*first, sizes->elements) : std::nullopt;
@@ -108,26 +133,15 @@ std::optional<Table> constantTable(Value value, Known known) {
       return std::nullopt;
     return Table{{first->elements[0]}, SmallVector<int64_t>(static_cast<size_t>(first->elements[0]), (*filled)[0])};
   }
-  if (isa<TransposeOp>(op)) {
-    auto order = Node(op).getInts("perm");
-    if (first->sizes.size() != 2 || (order && *order != ArrayRef<int64_t>({1, 0})))
-      return std::nullopt;
-    auto rows = static_cast<size_t>(first->sizes[0]), columns = static_cast<size_t>(first->sizes[1]);
-    Table turned{{first->sizes[1], first->sizes[0]}, {}};
-    for (size_t column = 0; column < columns; ++column)
-      for (size_t row = 0; row < rows; ++row)
-        turned.elements.push_back(first->elements[row * columns + column]);
-    return turned;
-  }
-  Table joined{{0}, {}};
-  for (Value part : op->getOperands()) {
-    auto some = constantTable(part, known);
-    if (!some || some->sizes.size() != 1 || joined.elements.size() + some->elements.size() > kMostOfTable)
-      return std::nullopt;
-    llvm::append_range(joined.elements, some->elements);
-  }
-  joined.sizes[0] = static_cast<int64_t>(joined.elements.size());
-  return joined;
+  auto order = Node(op).getInts("perm"); // Of a Transpose.
+  if (first->sizes.size() != 2 || (order && *order != ArrayRef<int64_t>({1, 0})))
+    return std::nullopt;
+  auto rows = static_cast<size_t>(first->sizes[0]), columns = static_cast<size_t>(first->sizes[1]);
+  Table turned{{first->sizes[1], first->sizes[0]}, {}};
+  for (size_t column = 0; column < columns; ++column)
+    for (size_t row = 0; row < rows; ++row)
+      turned.elements.push_back(first->elements[row * columns + column]);
+  return turned;
 }
 
 std::optional<Ints> constantElements(Value value, Known known) {

@@ -224,7 +224,8 @@ namespace {
 // What is known of the values of an operation's results, from those of its operands.
 void learnInts(TypeInference &owner, ShapeData &shapes, const onnx::OpSchema &schema, NodeFacts &facts) {
   Operation *op = facts.op;
-  if (schema.has_data_propagation_function()) {
+  Type element = elementTypeOf(op->getResult(0)); // Of a Cast to bool, schemas pass on numbers as they were.
+  if (schema.has_data_propagation_function() && !(element && element.isInteger(1))) {
     for (auto [result, proto] : llvm::zip(op->getResults(), facts.outputs))
       typeToOnnx(result.getType(), proto);
     Propagation propagation(facts, owner, shapes);
@@ -275,6 +276,7 @@ struct InferenceKeyInfo {
 struct TypeInference::Impl {
   ShapeData shapes;
   llvm::DenseSet<Operation *> learned; ///< Asked for values already: nothing is known of those that `shapes` lacks.
+  int depth = 0;                       ///< Operators of which each is learned for the next one's sake.
   /// Results of earlier, equal inferences: layers repeat.
   llvm::DenseMap<InferenceKey, SmallVector<Type, 2>, InferenceKeyInfo> known;
   llvm::StringMap<const onnx::OpSchema *> schemas; ///< Of the default domain.
@@ -307,12 +309,17 @@ const onnx::TensorShapeProto *TypeInference::knownInts(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || !type.getElementType().isInteger() || type.getRank() > 1)
     return nullptr;
-  // Types that another inference has set: the values are learned where they are asked for.
+  // Types that another inference has set: the values are learned where they are asked for, over no more operators than
+  // the stack has room for.
+  constexpr int kMostDepth = 256;
   Operation *op = value.getDefiningOp();
-  if (op && isNode(op) && op->getNumRegions() == 0 && !constantInts(value) && impl->learned.insert(op).second)
+  if (op && isNode(op) && op->getNumRegions() == 0 && !constantInts(value) && impl->depth < kMostDepth &&
+      impl->learned.insert(op).second)
     if (const onnx::OpSchema *schema = impl->schemaOf(Node(op))) {
       NodeFacts facts(op);
+      ++impl->depth;
       learnInts(*this, impl->shapes, *schema, facts);
+      --impl->depth;
       if (at = impl->shapes.find(value.getAsOpaquePointer()); at != impl->shapes.end())
         return &at->second;
     }
