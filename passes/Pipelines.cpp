@@ -165,10 +165,10 @@ void buildPipeline(OpPassManager &passes, const PipelineOptions &o) {
     passes.addPass(createConvertDtype(dtype));
   }
   if (o.emit == Emit::Step) {
-    InsertRandomNumbersOptions masks;
-    masks.seed = o.seed;
-    masks.dataParallel = o.dataParallel;
-    passes.addPass(createInsertRandomNumbers(masks));
+    InsertRandomNumbersOptions draws;
+    draws.seed = o.seed;
+    draws.dataParallel = o.dataParallel;
+    passes.addPass(createInsertRandomNumbers(draws));
   }
   if (o.emit == Emit::Inference) {
     ToInferenceOptions inference;

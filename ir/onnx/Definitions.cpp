@@ -223,32 +223,44 @@ Value resize(Node node, NodeBuilder &b) {
   return y;
 }
 
+bool acceptsInstanceNormalization(Node node) {
+  auto type = dyn_cast<RankedTensorType>(node.input(0).getType());
+  return type && type.getRank() >= 3;
+}
+
+bool acceptsReduceLogSumExp(Node node) {
+  auto axes = axesOf(node);
+  return isFloatTensor(node.input(0)) && axes && !(axes->empty() && node.getInt("noop_with_empty_axes", 0));
+}
+
+constexpr Definition kDefinitions[] = {
+    {"InstanceNormalization", acceptsInstanceNormalization, instanceNormalization},
+    {"ReduceLogSumExp", acceptsReduceLogSumExp, reduceLogSumExp},
+    {"GridSample", samplesGrid, [](Node node, NodeBuilder &b) { return GridSampler(node, b).build(); }},
+    {"AffineGrid", [](Node node) { return gridSizes(node).has_value(); }, affineGrid},
+    {"Resize", isProductOfMatrices, resize},
+};
+
+const Definition *findDefinition(Node node) {
+  if (node.domain().empty())
+    for (ArrayRef<Definition> list : {ArrayRef(kDefinitions), formulas()})
+      for (const Definition &definition : list)
+        if (definition.op == node.opType())
+          return &definition;
+  return nullptr;
+}
+
 } // namespace
 
+bool mayHaveDefinition(Node node) { return findDefinition(node) != nullptr; }
+
 bool hasDefinition(Node node) {
-  if (const Formula *formula = findFormula(node))
-    return formula->accepts(node);
-  if (node.is("InstanceNormalization")) {
-    auto type = dyn_cast<RankedTensorType>(node.input(0).getType());
-    return type && type.getRank() >= 3;
-  }
-  if (node.is("ReduceLogSumExp"))
-    return isFloatTensor(node.input(0)) && axesOf(node) &&
-           !(axesOf(node)->empty() && node.getInt("noop_with_empty_axes", 0));
-  return node.is("GridSample")   ? samplesGrid(node)
-         : node.is("AffineGrid") ? gridSizes(node).has_value()
-         : node.is("Resize")     ? isProductOfMatrices(node)
-                                 : false;
+  const Definition *definition = findDefinition(node);
+  return definition && definition->accepts(node);
 }
 
 LogicalResult buildDefinition(Node node, NodeBuilder &b, SmallVectorImpl<Value> &outputs) {
-  const Formula *formula = findFormula(node);
-  outputs.push_back(formula                            ? formula->build(node, b)
-                    : node.is("InstanceNormalization") ? instanceNormalization(node, b)
-                    : node.is("ReduceLogSumExp")       ? reduceLogSumExp(node, b)
-                    : node.is("GridSample")            ? GridSampler(node, b).build()
-                    : node.is("AffineGrid")            ? affineGrid(node, b)
-                                                       : resize(node, b));
+  outputs.push_back(findDefinition(node)->build(node, b));
   return failure(b.failed());
 }
 

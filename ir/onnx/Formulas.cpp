@@ -1,6 +1,5 @@
 #include "ir/onnx/Formulas.h"
 #include "ir/onnx/Einsum.h"
-#include <cmath>
 #include <limits>
 #include <numbers>
 #include <numeric>
@@ -253,7 +252,7 @@ Value buildEinsum(Node node, NodeBuilder &b) {
   return ordered(b, summed(b, result, equation.output), equation.output).value;
 }
 
-constexpr Formula kFormulas[] = {
+constexpr Definition kFormulas[] = {
     {"Acos", isSmallFloat, buildAcos},  {"Acosh", isSmallFloat, buildAcosh},
     {"Asin", isSmallFloat, buildAsin},  {"Asinh", isSmallFloat, buildAsinh},
     {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
@@ -264,11 +263,6 @@ constexpr Formula kFormulas[] = {
 
 } // namespace
 
-const Formula *findFormula(Node node) {
-  if (!node.domain().empty())
-    return nullptr;
-  auto formula = llvm::find_if(kFormulas, [&](const Formula &formula) { return formula.op == node.opType(); });
-  return formula == std::end(kFormulas) ? nullptr : formula;
-}
+llvm::ArrayRef<Definition> formulas() { return kFormulas; }
 
 } // namespace recast::onnx_ir

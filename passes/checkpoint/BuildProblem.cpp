@@ -44,8 +44,7 @@ bool isRepeatable(Operation *op) {
   Node node(op);
   if (isa<NodeGenericOp>(op)) // Operators of ONNX that draw random numbers all have an operation of their own.
     return node.domain().empty() && node.schema();
-  // The numbers are a function of their key and offset.
-  return isa<train::DropoutMaskOp, train::RandomUniformOp>(op) || !cast<NodeInterface>(op).facts().effects;
+  return !hasEffects(op);
 }
 
 /// Results that describe the batch for the state: the state takes in one batch once.
@@ -204,6 +203,10 @@ StringRef originOf(Operation *op) {
     if (!isAbsent(result))
       return nameOf(result);
   return "";
+}
+
+bool hasEffects(Operation *op) {
+  return cast<NodeInterface>(op).facts().effects && !isa<train::DropoutMaskOp, train::RandomUniformOp>(op);
 }
 
 bool isView(Operation *op) {

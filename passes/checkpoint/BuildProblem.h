@@ -43,6 +43,9 @@ GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &fact
 /// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
 bool isView(mlir::Operation *op);
 
+/// True where it matters how often and in which order `op` runs. Draws from a key and an offset are functions of those.
+bool hasEffects(mlir::Operation *op);
+
 /// Calls `visit` for the operands of `op` and of the operations in its bodies that `block` defines.
 void forEachOperand(mlir::Operation *op, mlir::Block &block, llvm::function_ref<void(mlir::OpOperand &)> visit);
 

@@ -48,7 +48,7 @@ remat::Precedences precedencesOf(const GraphProblem &graph) {
     }
     for (int source : sources)
       result.emplace_back(source, node->second);
-    if (!cast<NodeInterface>(op).facts().effects || isa<train::DropoutMaskOp, train::RandomUniformOp>(op))
+    if (!hasEffects(&op))
       continue;
     if (lastEffect >= 0)
       result.emplace_back(lastEffect, node->second);

@@ -263,7 +263,7 @@ bool isAdditiveMask(TensorAttr tensor) {
                            : false;
 }
 
-// `model.logit_scale`: scalars of formulas do not have such names.
+// `model.logit_scale`: scalars of formulas do not have such names. CLIP's temperature is at the root of its module.
 bool isModulePath(StringRef name) {
   auto [module, parameter] = name.rsplit('.');
   return name == "logit_scale" || (!parameter.empty() && !llvm::all_of(parameter, llvm::isDigit) &&

@@ -2,6 +2,7 @@
 #include "passes/Passes.h"
 #include "passes/step/StepInfo.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <numbers>
 
 namespace recast {
 #define GEN_PASS_DEF_INSERTRANDOMNUMBERS
@@ -92,10 +93,9 @@ private:
   }
   /// Box and Muller 1958 (https://doi.org/10.1214/aoms/1177706645), the cosine half; 1 - u is never 0.
   Value normal(Node node, Value shape) {
-    constexpr double kTwoPi = 6.283185307179586;
     Value above = b.sub(b.scalar(f32(), 1), uniform(shape));
     Value radius = b.node("Sqrt", {b.mulScalar(b.node("Log", {above}), -2)});
-    Value z = b.mul(radius, b.node("Cos", {b.mulScalar(uniform(shape), kTwoPi)}));
+    Value z = b.mul(radius, b.node("Cos", {b.mulScalar(uniform(shape), 2 * std::numbers::pi)}));
     return b.addScalar(b.mulScalar(z, node.getFloat("scale", 1)), node.getFloat("mean", 0));
   }
 

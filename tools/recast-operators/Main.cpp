@@ -2,8 +2,8 @@
 // Gaps.cpp does not declare is an error, and so is one that is none any more.
 #include "ir/cost/Formulas.h"
 #include "ir/io/Load.h"
+#include "ir/onnx/Definitions.h"
 #include "ir/onnx/ExpandFunction.h"
-#include "ir/onnx/Formulas.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/gradient/Rules.h"
@@ -125,7 +125,7 @@ std::string cudaOf(Node node) {
     return llvm::join(takers, ", ");
   if (isa<ConstantOp, ConstantOfShapeOp, ShapeOp, SizeOp>(node.operation()))
     return "folded";
-  return node.domain() == "recast" || findFormula(node) || hasFunctionBody(node) ? "its definition" : "";
+  return node.domain() == "recast" || mayHaveDefinition(node) || hasFunctionBody(node) ? "its definition" : "";
 }
 
 std::string costOf(Node node) {

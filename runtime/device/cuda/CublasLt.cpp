@@ -58,15 +58,7 @@ Result<CublasLtFunctions> openCublasLt() {
     return Status::error(opened.message() + ": install it, or add its folder to LD_LIBRARY_PATH");
   const Library &library = *opened;
   CublasLtFunctions lt{};
-  RECAST_FIND(lt, create, "cublasLtCreate")
-  RECAST_FIND(lt, matmulDescCreate, "cublasLtMatmulDescCreate")
-  RECAST_FIND(lt, matmulDescSet, "cublasLtMatmulDescSetAttribute")
-  RECAST_FIND(lt, layoutCreate, "cublasLtMatrixLayoutCreate")
-  RECAST_FIND(lt, layoutSet, "cublasLtMatrixLayoutSetAttribute")
-  RECAST_FIND(lt, preferenceCreate, "cublasLtMatmulPreferenceCreate")
-  RECAST_FIND(lt, preferenceSet, "cublasLtMatmulPreferenceSetAttribute")
-  RECAST_FIND(lt, heuristic, "cublasLtMatmulAlgoGetHeuristic")
-  RECAST_FIND(lt, matmul, "cublasLtMatmul")
+  RECAST_CUBLASLT_FUNCTIONS(RECAST_FIND, lt)
   return lt;
 }
 

@@ -31,6 +31,14 @@ struct CublasLtFunctions {
                 CudaHandle layoutB, const void *beta, const void *c, CudaHandle layoutC, void *d, CudaHandle layoutD,
                 const void *algorithm, void *workspace, size_t workspaceBytes, CudaHandle stream);
 };
+/// As RECAST_DRIVER_FUNCTIONS.
+#define RECAST_CUBLASLT_FUNCTIONS(Use, Table)                                                                          \
+  Use(Table, create, cublasLtCreate) Use(Table, matmulDescCreate, cublasLtMatmulDescCreate)                            \
+      Use(Table, matmulDescSet, cublasLtMatmulDescSetAttribute) Use(Table, layoutCreate, cublasLtMatrixLayoutCreate)   \
+          Use(Table, layoutSet, cublasLtMatrixLayoutSetAttribute)                                                      \
+              Use(Table, preferenceCreate, cublasLtMatmulPreferenceCreate)                                             \
+                  Use(Table, preferenceSet, cublasLtMatmulPreferenceSetAttribute)                                      \
+                      Use(Table, heuristic, cublasLtMatmulAlgoGetHeuristic) Use(Table, matmul, cublasLtMatmul)
 /// Opens libcublasLt.so.13.
 Result<CublasLtFunctions> openCublasLt();
 

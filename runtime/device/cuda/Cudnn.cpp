@@ -72,27 +72,11 @@ Result<CudnnFunctions> openCudnn() {
     return Status::error(opened.message() + ": install it, or add its folder to LD_LIBRARY_PATH");
   const Library &library = *opened;
   CudnnFunctions dnn{};
-  RECAST_FIND(dnn, getErrorString, "cudnnGetErrorString")
-  RECAST_FIND(dnn, create, "cudnnCreate")
-  RECAST_FIND(dnn, setStream, "cudnnSetStream")
-  RECAST_FIND(dnn, tensorCreate, "cudnnCreateTensorDescriptor")
-  RECAST_FIND(dnn, tensorSet, "cudnnSetTensorNdDescriptor")
-  RECAST_FIND(dnn, filterCreate, "cudnnCreateFilterDescriptor")
-  RECAST_FIND(dnn, filterSet, "cudnnSetFilterNdDescriptor")
-  RECAST_FIND(dnn, convolutionCreate, "cudnnCreateConvolutionDescriptor")
-  RECAST_FIND(dnn, convolutionSet, "cudnnSetConvolutionNdDescriptor")
-  RECAST_FIND(dnn, groupsSet, "cudnnSetConvolutionGroupCount")
-  RECAST_FIND(dnn, mathSet, "cudnnSetConvolutionMathType")
+  RECAST_CUDNN_FUNCTIONS(RECAST_FIND, dnn)
   auto &[forward, data, filter] = dnn.directions;
-  RECAST_FIND(forward, algorithms, "cudnnGetConvolutionForwardAlgorithm_v7")
-  RECAST_FIND(forward, workspaceSize, "cudnnGetConvolutionForwardWorkspaceSize")
-  RECAST_FIND(forward, run, "cudnnConvolutionForward")
-  RECAST_FIND(data, algorithms, "cudnnGetConvolutionBackwardDataAlgorithm_v7")
-  RECAST_FIND(data, workspaceSize, "cudnnGetConvolutionBackwardDataWorkspaceSize")
-  RECAST_FIND(data, run, "cudnnConvolutionBackwardData")
-  RECAST_FIND(filter, algorithms, "cudnnGetConvolutionBackwardFilterAlgorithm_v7")
-  RECAST_FIND(filter, workspaceSize, "cudnnGetConvolutionBackwardFilterWorkspaceSize")
-  RECAST_FIND(filter, run, "cudnnConvolutionBackwardFilter")
+  RECAST_CUDNN_DIRECTION(RECAST_FIND, forward, Forward)
+  RECAST_CUDNN_DIRECTION(RECAST_FIND, data, BackwardData)
+  RECAST_CUDNN_DIRECTION(RECAST_FIND, filter, BackwardFilter)
   return dnn;
 }
 

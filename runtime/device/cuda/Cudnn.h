@@ -46,6 +46,20 @@ struct CudnnFunctions {
   int (*mathSet)(CudaHandle convolution, int math);
   ConvolutionFunctions directions[3]; ///< By cuda::ConvolutionResult.
 };
+/// As RECAST_DRIVER_FUNCTIONS; those of a direction are named after it.
+#define RECAST_CUDNN_FUNCTIONS(Use, Table)                                                                             \
+  Use(Table, getErrorString, cudnnGetErrorString) Use(Table, create, cudnnCreate)                                      \
+      Use(Table, setStream, cudnnSetStream) Use(Table, tensorCreate, cudnnCreateTensorDescriptor)                      \
+          Use(Table, tensorSet, cudnnSetTensorNdDescriptor) Use(Table, filterCreate, cudnnCreateFilterDescriptor)      \
+              Use(Table, filterSet, cudnnSetFilterNdDescriptor)                                                        \
+                  Use(Table, convolutionCreate, cudnnCreateConvolutionDescriptor)                                      \
+                      Use(Table, convolutionSet, cudnnSetConvolutionNdDescriptor)                                      \
+                          Use(Table, groupsSet, cudnnSetConvolutionGroupCount)                                         \
+                              Use(Table, mathSet, cudnnSetConvolutionMathType)
+#define RECAST_CUDNN_DIRECTION(Use, Table, Direction)                                                                  \
+  Use(Table, algorithms, cudnnGetConvolution##Direction##Algorithm_v7)                                                 \
+      Use(Table, workspaceSize, cudnnGetConvolution##Direction##WorkspaceSize)                                         \
+          Use(Table, run, cudnnConvolution##Direction)
 /// Opens libcudnn.so.9.
 Result<CudnnFunctions> openCudnn();
 

@@ -57,6 +57,29 @@ struct Driver {
   Status check(int result, const std::string &call) const;
 };
 
+/// Members and the names that they are looked up by: Use(Table, member, name).
+#define RECAST_DRIVER_FUNCTIONS(Use, Table)                                                                            \
+  Use(Table, getErrorString, cuGetErrorString) Use(Table, init, cuInit) Use(Table, deviceGetCount, cuDeviceGetCount)   \
+      Use(Table, deviceGet, cuDeviceGet) Use(Table, deviceGetName, cuDeviceGetName) Use(                               \
+          Table, deviceGetAttribute, cuDeviceGetAttribute) Use(Table, primaryContextRetain, cuDevicePrimaryCtxRetain)  \
+          Use(Table, contextSetCurrent, cuCtxSetCurrent) Use(Table, contextSynchronize, cuCtxSynchronize)              \
+              Use(Table, moduleLoadDataEx, cuModuleLoadDataEx) Use(Table, moduleGetFunction, cuModuleGetFunction)      \
+                  Use(Table, memAlloc, cuMemAlloc_v2) Use(Table, memFree, cuMemFree_v2)                                \
+                      Use(Table, memHostAlloc, cuMemHostAlloc) Use(Table, memFreeHost, cuMemFreeHost)                  \
+                          Use(Table, copyToDevice, cuMemcpyHtoDAsync_v2) Use(Table, copyToHost, cuMemcpyDtoHAsync_v2)  \
+                              Use(Table, copyOnDevice, cuMemcpyDtoDAsync_v2) Use(Table, fill, cuMemsetD8Async)         \
+                                  Use(Table, streamCreate, cuStreamCreate) Use(Table, streamQuery, cuStreamQuery)      \
+                                      Use(Table, streamWaitEvent, cuStreamWaitEvent)                                   \
+                                          Use(Table, streamBeginCapture, cuStreamBeginCapture_v2)                      \
+                                              Use(Table, streamEndCapture, cuStreamEndCapture)                         \
+                                                  Use(Table, eventCreate, cuEventCreate)                               \
+                                                      Use(Table, eventSynchronize, cuEventSynchronize)                 \
+                                                          Use(Table, eventRecord, cuEventRecord)                       \
+                                                              Use(Table, launchKernel, cuLaunchKernel)                 \
+                                                                  Use(Table, graphInstantiate,                         \
+                                                                      cuGraphInstantiateWithFlags)                     \
+                                                                      Use(Table, graphLaunch, cuGraphLaunch)           \
+                                                                          Use(Table, graphDestroy, cuGraphDestroy)
 /// Opens libcuda.so.1.
 Result<Driver> openDriver();
 

@@ -22,7 +22,7 @@ private:
 
 /// Sets a member to the function of that name; an error of the function around it where there is none.
 #define RECAST_FIND(Table, Member, Symbol)                                                                             \
-  if (!((Table).Member = reinterpret_cast<decltype((Table).Member)>(library.find(Symbol))))                            \
-    return Status::error(library.name() + " has no function " Symbol ": a newer one is needed");
+  if (!((Table).Member = reinterpret_cast<decltype((Table).Member)>(library.find(#Symbol))))                           \
+    return Status::error(library.name() + " has no function " #Symbol ": a newer one is needed");
 
 } // namespace recast::device

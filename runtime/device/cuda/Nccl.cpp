@@ -28,13 +28,7 @@ Result<NcclFunctions> openNccl() {
     return Status::error(opened.message() + ": install it, or add its folder to LD_LIBRARY_PATH");
   const Library &library = *opened;
   NcclFunctions nccl{};
-  RECAST_FIND(nccl, getUniqueId, "ncclGetUniqueId")
-  RECAST_FIND(nccl, commInitRank, "ncclCommInitRank")
-  RECAST_FIND(nccl, allReduce, "ncclAllReduce")
-  RECAST_FIND(nccl, commGetAsyncError, "ncclCommGetAsyncError")
-  RECAST_FIND(nccl, commAbort, "ncclCommAbort")
-  RECAST_FIND(nccl, commDestroy, "ncclCommDestroy")
-  RECAST_FIND(nccl, getErrorString, "ncclGetErrorString")
+  RECAST_NCCL_FUNCTIONS(RECAST_FIND, nccl)
   return nccl;
 }
 

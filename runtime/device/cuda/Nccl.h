@@ -22,6 +22,12 @@ struct NcclFunctions {
   int (*commDestroy)(CudaHandle communicator);
   const char *(*getErrorString)(int result);
 };
+/// As RECAST_DRIVER_FUNCTIONS.
+#define RECAST_NCCL_FUNCTIONS(Use, Table)                                                                              \
+  Use(Table, getUniqueId, ncclGetUniqueId) Use(Table, commInitRank, ncclCommInitRank)                                  \
+      Use(Table, allReduce, ncclAllReduce) Use(Table, commGetAsyncError, ncclCommGetAsyncError)                        \
+          Use(Table, commAbort, ncclCommAbort) Use(Table, commDestroy, ncclCommDestroy)                                \
+              Use(Table, getErrorString, ncclGetErrorString)
 /// Opens libnccl.so.2.
 Result<NcclFunctions> openNccl();
 

@@ -5,15 +5,7 @@
 
 namespace recast::device {
 
-RECAST_SAME_CALL(CublasLtFunctions, create, cublasLtCreate)
-RECAST_SAME_CALL(CublasLtFunctions, matmulDescCreate, cublasLtMatmulDescCreate)
-RECAST_SAME_CALL(CublasLtFunctions, matmulDescSet, cublasLtMatmulDescSetAttribute)
-RECAST_SAME_CALL(CublasLtFunctions, layoutCreate, cublasLtMatrixLayoutCreate)
-RECAST_SAME_CALL(CublasLtFunctions, layoutSet, cublasLtMatrixLayoutSetAttribute)
-RECAST_SAME_CALL(CublasLtFunctions, preferenceCreate, cublasLtMatmulPreferenceCreate)
-RECAST_SAME_CALL(CublasLtFunctions, preferenceSet, cublasLtMatmulPreferenceSetAttribute)
-RECAST_SAME_CALL(CublasLtFunctions, heuristic, cublasLtMatmulAlgoGetHeuristic)
-RECAST_SAME_CALL(CublasLtFunctions, matmul, cublasLtMatmul)
+RECAST_CUBLASLT_FUNCTIONS(RECAST_SAME_CALL, CublasLtFunctions)
 
 static_assert(sizeof(MatmulAlgorithm) == sizeof(cublasLtMatmulHeuristicResult_t));
 static_assert(sizeof(MatmulAlgorithm::algorithm) == sizeof(cublasLtMatmulAlgo_t));

@@ -5,26 +5,10 @@
 
 namespace recast::device {
 
-RECAST_SAME_CALL(CudnnFunctions, getErrorString, cudnnGetErrorString)
-RECAST_SAME_CALL(CudnnFunctions, create, cudnnCreate)
-RECAST_SAME_CALL(CudnnFunctions, setStream, cudnnSetStream)
-RECAST_SAME_CALL(CudnnFunctions, tensorCreate, cudnnCreateTensorDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, tensorSet, cudnnSetTensorNdDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, filterCreate, cudnnCreateFilterDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, filterSet, cudnnSetFilterNdDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, convolutionCreate, cudnnCreateConvolutionDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, convolutionSet, cudnnSetConvolutionNdDescriptor)
-RECAST_SAME_CALL(CudnnFunctions, groupsSet, cudnnSetConvolutionGroupCount)
-RECAST_SAME_CALL(CudnnFunctions, mathSet, cudnnSetConvolutionMathType)
-RECAST_SAME_CALL(ConvolutionFunctions, algorithms, cudnnGetConvolutionForwardAlgorithm_v7)
-RECAST_SAME_CALL(ConvolutionFunctions, algorithms, cudnnGetConvolutionBackwardDataAlgorithm_v7)
-RECAST_SAME_CALL(ConvolutionFunctions, algorithms, cudnnGetConvolutionBackwardFilterAlgorithm_v7)
-RECAST_SAME_CALL(ConvolutionFunctions, workspaceSize, cudnnGetConvolutionForwardWorkspaceSize)
-RECAST_SAME_CALL(ConvolutionFunctions, workspaceSize, cudnnGetConvolutionBackwardDataWorkspaceSize)
-RECAST_SAME_CALL(ConvolutionFunctions, workspaceSize, cudnnGetConvolutionBackwardFilterWorkspaceSize)
-RECAST_SAME_CALL(ConvolutionFunctions, run, cudnnConvolutionForward)
-RECAST_SAME_CALL(ConvolutionFunctions, run, cudnnConvolutionBackwardData)
-RECAST_SAME_CALL(ConvolutionFunctions, run, cudnnConvolutionBackwardFilter)
+RECAST_CUDNN_FUNCTIONS(RECAST_SAME_CALL, CudnnFunctions)
+RECAST_CUDNN_DIRECTION(RECAST_SAME_CALL, ConvolutionFunctions, Forward)
+RECAST_CUDNN_DIRECTION(RECAST_SAME_CALL, ConvolutionFunctions, BackwardData)
+RECAST_CUDNN_DIRECTION(RECAST_SAME_CALL, ConvolutionFunctions, BackwardFilter)
 
 template <typename Theirs>
 constexpr bool sameAlgorithm = sizeof(ConvolutionAlgorithm) == sizeof(Theirs) &&

@@ -1,6 +1,7 @@
 // Whether a function that is declared here can be called as one of a library's header: the same number of arguments,
 // each passed in the same way.
 #pragma once
+#include <string_view>
 #include <type_traits>
 
 namespace recast::device {
@@ -35,7 +36,10 @@ constexpr bool sameCall(Ours (*)(OurArguments...), Theirs (*)(TheirArguments...)
 
 } // namespace recast::device
 
-/// The member of the table of functions is declared as the library's function. The header may give a name a meaning:
-/// Symbol is the name that is looked up at run time.
+#define RECAST_TEXT(Symbol) #Symbol
+/// The member of the table of functions is declared as the library's function of the name that is looked up at run
+/// time. A header may give a plain name to a later function (cuMemAlloc is cuMemAlloc_v2 there): that name must be
+/// looked up.
 #define RECAST_SAME_CALL(Table, Member, Symbol)                                                                        \
-  static_assert(recast::device::sameCall(decltype(Table::Member)(nullptr), decltype (&Symbol)(nullptr)), #Symbol);
+  static_assert(recast::device::sameCall(decltype(Table::Member)(nullptr), decltype (&Symbol)(nullptr)), #Symbol);     \
+  static_assert(std::string_view(#Symbol) == RECAST_TEXT(Symbol), #Symbol " has another name in the library");
