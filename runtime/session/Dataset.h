@@ -58,7 +58,8 @@ public:
   int64_t rowsAt(int64_t step) const;
   /// The inputs' types at a step that has `rows` rows.
   std::map<std::string, TensorType> types(int64_t rows) const;
-  /// Writes the step's batch to `targets`, one for each of inputs(), of the types that types() gives.
+  /// Writes the step's batch to `targets`, one for each of inputs(), of the types that types() gives. They keep what
+  /// they hold from step to step: the batch of layout single is written once.
   Status fill(int64_t step, std::span<const TensorRef> targets);
 
 private:
@@ -81,7 +82,8 @@ private:
   std::vector<Source> sources;
   int64_t rowCount = 1, stepRows = 1, microBatches = 1;
   int64_t orderEpoch = -1;
-  std::vector<int64_t> order; ///< Of orderEpoch, where shuffled.
+  std::vector<int64_t> order;       ///< Of orderEpoch, where shuffled.
+  std::vector<const void *> filled; ///< Layout single: where the batch lies already.
 };
 
 } // namespace recast

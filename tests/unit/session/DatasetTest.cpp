@@ -75,6 +75,27 @@ TEST(Dataset, TakesReadyBatchesAndSingleOnes) {
   EXPECT_EQ(batchOf<int64_t>(**data, 7), (Values{0, 1, 2, 3}));
 }
 
+TEST(Dataset, WritesASingleBatchOnceToEachPlace) {
+  DataOptions options;
+  options.layout = DataLayout::Single;
+  auto data = Dataset::create(options, {{"x", {DType::I64, {3}}}}, {{"x", counting({3})}}, "d");
+  ASSERT_TRUE(data) << data.message();
+  Values first(3), second(3);
+  auto fill = [&](int64_t step, Values &values) {
+    const int64_t dims[] = {3};
+    TensorRef target{DType::I64, dims, values.data()};
+    return (*data)->fill(step, {&target, 1}).ok();
+  };
+  ASSERT_TRUE(fill(0, first));
+  EXPECT_EQ(first, (Values{0, 1, 2}));
+  first = {7, 8, 9};
+  ASSERT_TRUE(fill(1, first));
+  EXPECT_EQ(first, (Values{7, 8, 9}));
+  ASSERT_TRUE(fill(1, second) && fill(2, first));
+  EXPECT_EQ(second, (Values{0, 1, 2}));
+  EXPECT_EQ(first, (Values{0, 1, 2}));
+}
+
 TEST(Dataset, StacksMicroBatches) {
   DataOptions options;
   options.batchSize = 2;
