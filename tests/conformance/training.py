@@ -123,12 +123,12 @@ class Trainer:
                   f"--outputs={outputs}", *flags)
         return kit.load(outputs)
 
-    def perturbed(self, step, roundoff):
+    def perturbed(self, step, roundoff, runs=PERTURBED_RUNS):
         """The f32 losses of runs whose parameters were changed by up to `roundoff` of themselves, each at random."""
         model, state = kit.load_model(step), self.temp / "perturbed.safetensors"
         inputs = {i.name for i in model.graph.input}
         initial = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer if i.name in inputs}
-        for seed in range(PERTURBED_RUNS):
+        for seed in range(runs):
             rng = np.random.Generator(np.random.PCG64(seed))
             kit.save(state, {n: (v * (1 + roundoff * rng.uniform(-1, 1, v.shape))).astype(v.dtype)
                              if n in self.subject.trainable else v for n, v in initial.items()})
