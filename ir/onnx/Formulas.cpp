@@ -75,6 +75,18 @@ Value atan(NodeBuilder &b, Value x) {
   return withSign(b, x, b.add(base, b.add(b.mul(b.mul(p, z), r), r)));
 }
 
+bool isNumeric(Node node) {
+  return elementTypeOf(node.input(0)).isIntOrFloat() && !elementTypeOf(node.input(0)).isInteger(1);
+}
+
+/// ONNX has a body for it, but only from opset 18 on.
+Value buildShrink(Node node, NodeBuilder &b) {
+  Value x = node.input(0), lambda = b.scalarLike(x, node.getFloat("lambd", 0.5F));
+  Value bias = b.scalarLike(x, node.getFloat("bias", 0));
+  Value small = b.where(b.node("Greater", {x, lambda}), b.sub(x, bias), b.scalarLike(x, 0));
+  return b.where(b.node("Less", {x, b.neg(lambda)}), b.add(x, bias), small);
+}
+
 Value largeOr(NodeBuilder &b, Value x, Value usual) {
   Value isLarge = b.node("Greater", {x, b.scalarLike(x, 1e10)}); // Its square is no f32.
   return b.where(isLarge, b.addScalar(b.node("Log", {x}), std::numbers::ln2), usual);
@@ -258,7 +270,8 @@ constexpr Definition kFormulas[] = {
     {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
     {"Cosh", isSmallFloat, buildCosh},  {"Einsum", acceptsEinsum, buildEinsum},
     {"Hardmax", isKnown, buildHardmax}, {"LpNormalization", isKnown, buildLpNormalization},
-    {"Sinh", isSmallFloat, buildSinh},  {"Tan", isSmallFloat, buildTan},
+    {"Shrink", isNumeric, buildShrink}, {"Sinh", isSmallFloat, buildSinh},
+    {"Tan", isSmallFloat, buildTan},
 };
 
 } // namespace

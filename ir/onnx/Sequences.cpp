@@ -45,8 +45,9 @@ const Sequences::Elements *Sequences::elementsOf(Value sequence) const {
 }
 
 // The index that an operand gives, counted from 0; `fallback` where the operand is left out, kUnknown where it is no
-// constant. `length` is one more than the largest index.
-FailureOr<int64_t> Sequences::position(Node node, unsigned operand, int64_t length, int64_t fallback) const {
+// constant. Negative ones count from `length`, `last` is the largest.
+FailureOr<int64_t> Sequences::position(Node node, unsigned operand, int64_t length, int64_t last,
+                                       int64_t fallback) const {
   Value index = node.input(operand);
   int64_t at = fallback;
   if (index) {
@@ -55,9 +56,9 @@ FailureOr<int64_t> Sequences::position(Node node, unsigned operand, int64_t leng
       return kUnknown;
     at = given->front();
   }
-  if (at < -length || at >= length)
+  if (at < -length || at > last)
     return node->emitError() << "node " << node.describe() << ": position " << at << " is outside of its sequence, "
-                             << "which has " << length << " positions";
+                             << "which has " << last + 1 << " positions";
   return at < 0 ? at + length : at;
 }
 
@@ -140,7 +141,8 @@ LogicalResult Sequences::resolve(Operation *op) {
   } else {
     bool inserts = node.is("SequenceInsert");
     int64_t length = static_cast<int64_t>(known->size());
-    auto at = position(node, inserts ? 2 : 1, inserts ? length + 1 : length, inserts ? length : length - 1);
+    int64_t last = inserts ? length : length - 1;
+    auto at = position(node, inserts ? 2 : 1, length, last, last);
     if (failed(at))
       return failure();
     if (*at == kUnknown)

@@ -30,7 +30,7 @@ public:
 private:
   using Elements = llvm::SmallVector<mlir::Value>;
   const Elements *elementsOf(mlir::Value sequence) const;
-  mlir::FailureOr<int64_t> position(Node node, unsigned operand, int64_t length, int64_t fallback) const;
+  mlir::FailureOr<int64_t> position(Node node, unsigned operand, int64_t length, int64_t last, int64_t fallback) const;
   void split(Node node);
   mlir::Value concat(Node node, const Elements &parts);
   void replace(mlir::Value result, mlir::Value value);

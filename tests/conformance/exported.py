@@ -102,6 +102,7 @@ CASES = {
     "logsumexp": (18, IMAGE, f"axes = {ints(1, -1)} y = ReduceLogSumExp <keepdims = 0> (x, axes)"),
     "logsumexp at opset 13": (13, IMAGE, "y = ReduceLogSumExp <axes = [2]> (x)"),
     "Celu": (13, {"x": "float[3,4]"}, "y = Celu <alpha = 1.7> (x)"),
+    "Shrink at opset 9": (9, {"x": "float[3,4]"}, "y = Shrink <lambd = 0.6, bias = 0.3> (x)"),
     "axes through Reshape": (18, IMAGE, """
         one = Constant <value_int = 1> () flat = Constant <value_ints = [-1]> () axes = Reshape (one, flat)
         y = ReduceMean <keepdims = 0> (x, axes)"""),
