@@ -4,7 +4,7 @@
 
 namespace recast::onnx_ir {
 
-/// True for uses of InstanceNormalization, ReduceLogSumExp, GridSample, AffineGrid, Resize and what Formulas.h lists
+/// True for uses of InstanceNormalization, ReduceLogSumExp, GridSample, AffineGrid, Resize, Upsample and what Formulas.h lists
 /// that can be written in other operators: where the sizes that this needs are known.
 bool hasDefinition(Node node);
 

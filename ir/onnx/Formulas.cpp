@@ -11,6 +11,8 @@ namespace {
 
 using Ints = SmallVector<int64_t>;
 
+constexpr int64_t kAveragesPaddingOpset = 7; // Of AveragePool: count_include_pad.
+
 RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 ArrayRef<int64_t> dimsOf(Value value) { return typeOf(value).getShape(); }
 int64_t product(ArrayRef<int64_t> dims) {
@@ -137,6 +139,27 @@ Value buildLpNormalization(Node node, NodeBuilder &b) {
   });
 }
 
+bool acceptsLrn(Node node) {
+  return isKnown(node) && typeOf(node.input(0)).getRank() >= 2 && product(dimsOf(node.input(0))) > 0 &&
+         node.opset() >= kAveragesPaddingOpset;
+}
+
+/// x / (bias + alpha / size * the sum of x^2 over a window of channels) ^ beta. Such a sum is size times an average
+/// over [N, 1, C, rest] with zeros around.
+Value buildLrn(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    ArrayRef<int64_t> dims = dimsOf(x);
+    int64_t size = node.getInt("size", 1);
+    Value planes = b.reshape(b.square(x), {dims[0], 1, dims[1], product(dims.drop_front(2))});
+    Value mean = b.node("AveragePool", {planes},
+                        {b.attr("kernel_shape", {size, 1}), b.attr("pads", {(size - 1) / 2, 0, size / 2, 0}),
+                         b.attr("count_include_pad", int64_t(1))});
+    Value sum = b.mulScalar(b.reshape(mean, dims), node.getFloat("alpha", 1e-4));
+    Value divisor = b.addScalar(sum, node.getFloat("bias", 1));
+    return b.div(x, b.node("Pow", {divisor, b.scalarLike(divisor, node.getFloat("beta", 0.75))}));
+  });
+}
+
 Value buildHardmax(Node node, NodeBuilder &b) {
   Value x = node.input(0);
   bool isFlat = node.sinceVersion() < 13; // All axes from `axis` on are one row.
@@ -258,7 +281,8 @@ constexpr Definition kFormulas[] = {
     {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
     {"Cosh", isSmallFloat, buildCosh},  {"Einsum", acceptsEinsum, buildEinsum},
     {"Hardmax", isKnown, buildHardmax}, {"LpNormalization", isKnown, buildLpNormalization},
-    {"Sinh", isSmallFloat, buildSinh},  {"Tan", isSmallFloat, buildTan},
+    {"LRN", acceptsLrn, buildLrn},      {"Sinh", isSmallFloat, buildSinh},
+    {"Tan", isSmallFloat, buildTan},
 };
 
 } // namespace

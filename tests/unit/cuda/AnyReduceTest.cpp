@@ -6,7 +6,7 @@ namespace {
 
 TEST(AnyReduce, EveryChoiceOfAxes) {
   for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64})
-    for (const char *op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"})
+    for (const char *op : {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"})
       for (unsigned mask = 0; mask < 8; ++mask) {
         if (!isFloat(type) && std::string_view(op) == "ReduceMean")
           continue;

@@ -35,6 +35,13 @@ template <typename T> void reduceAny(const AnyReduceArgs &a) {
       result = roundTo<T>(sum);
       continue;
     }
+    if (a.kind == ReduceKind::Prod) {
+      Accumulator<T> product = 1;
+      for (int64_t k = 0; k < a.reducedCount; ++k)
+        product *= static_cast<Accumulator<T>>(element(k));
+      result = roundTo<T>(product);
+      continue;
+    }
     auto best = element(0);
     for (int64_t k = 1; k < a.reducedCount; ++k) {
       auto x = element(k);

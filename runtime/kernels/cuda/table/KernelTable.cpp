@@ -8,8 +8,9 @@ namespace recast::cuda {
 std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> all;
-    for (std::span<const Row> family : {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(),
-                                        productRows(), fp8ProductRows(), collectiveRows(), orderRows(), reduceRows()})
+    for (std::span<const Row> family :
+         {copyRows(), indexingRows(), scalingRows(), fp8Rows(), lossRows(), windowRows(), productRows(),
+          fp8ProductRows(), collectiveRows(), orderRows(), reduceRows(), arithmeticRows()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();

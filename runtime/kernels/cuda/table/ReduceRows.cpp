@@ -22,7 +22,7 @@ std::string reduceOver(const StepSpec &spec, const std::vector<bool> &isReduced,
   args.kind = kind;
   args.count = y.elems();
   args.reducedCount = x.elems() / y.elems();
-  if (!args.reducedCount && kind != ReduceKind::Sum)
+  if (!args.reducedCount && kind != ReduceKind::Sum && kind != ReduceKind::Prod)
     return "no element to reduce";
   std::vector<int64_t> strides = denseStrides(x.dims);
   for (size_t d = 0; d < x.dims.size(); ++d) {
@@ -126,6 +126,7 @@ std::span<const Row> reduceRows() {
   static const Row rows[] = {
       {"", "ReduceSum", 1, kNewest, compileReduce<ReduceKind::Sum>},
       {"", "ReduceMean", 1, kNewest, compileReduce<ReduceKind::Mean>},
+      {"", "ReduceProd", 1, kNewest, compileReduce<ReduceKind::Prod>},
       {"", "ReduceMax", 1, kNewest, compileReduce<ReduceKind::Max>},
       {"", "ReduceMin", 1, kNewest, compileReduce<ReduceKind::Min>},
       {"", "Dropout", 1, kNewest, compileDropout},
