@@ -175,7 +175,7 @@ Value affineGrid(Node node, NodeBuilder &b) {
   return b.reshape(b.node("MatMul", {b.constant(makeTensor(type, bytes)), turned}), shape);
 }
 
-// --- Resize and Upsample: repetition of elements, or a product along each axis ---
+// --- Resize and Upsample: repetition or choice of elements, or a product along each axis ---
 
 constexpr int64_t kExpandOpset = 8, kEyeLikeOpset = 9;
 
@@ -190,7 +190,8 @@ bool isProductOfMatrices(Node node) {
   RankedTensorType x = staticType(node.input(0)), y = staticType(node.output());
   Operation *made = x ? node.input(0).getDefiningOp() : nullptr;
   // The matrices themselves are made by Resize.
-  if (!x || !y || !isa<FloatType>(x.getElementType()) || (made && isa<EyeLikeOp>(made)) ||
+  bool isNearest = node.getString("mode", "nearest") == "nearest";
+  if (!x || !y || !(isNearest || isa<FloatType>(x.getElementType())) || (made && isa<EyeLikeOp>(made)) ||
       (node.is("Upsample") && node.opset() < kEyeLikeOpset && !repeatsElements(node)) ||
       (node.getString("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" &&
        !(node.input(1) && constantOf(node.input(1)))) ||
@@ -230,6 +231,12 @@ Value resize(Node node, NodeBuilder &b) {
   for (auto [at, axis] : llvm::enumerate(resized.axes())) {
     if (resized.keeps(at) || repeats[static_cast<size_t>(axis)] > 1)
       continue;
+    if (node.getString("mode", "nearest") == "nearest") {
+      Value picked = b.node("ArgMax", {resized.matrix(at, Float32Type::get(b.context()))},
+                            {b.attr("axis", int64_t(0)), b.attr("keepdims", int64_t(0))});
+      y = b.node("Gather", {y, picked}, b.attr("axis", axis));
+      continue;
+    }
     Value matrix = resized.matrix(at, elementTypeOf(y));
     Ints order = llvm::to_vector(llvm::seq<int64_t>(0, rank));
     std::swap(order[static_cast<size_t>(axis)], order.back());

@@ -12,6 +12,7 @@ namespace {
 using Ints = SmallVector<int64_t>;
 
 constexpr int64_t kAveragesPaddingOpset = 7; // Of AveragePool: count_include_pad.
+constexpr int64_t kSelectsOpset = 11;        // GatherElements.
 
 RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 ArrayRef<int64_t> dimsOf(Value value) { return typeOf(value).getShape(); }
@@ -137,6 +138,36 @@ Value buildLpNormalization(Node node, NodeBuilder &b) {
     Value isZero = b.node("Equal", {norm, b.scalarLike(x, 0)});
     return b.where(isZero, b.scalarLike(x, 0), b.div(x, norm));
   });
+}
+
+/// (x - mean) / (deviation + 1e-9) over the axes.
+Value buildMeanVarianceNormalization(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Ints axes = node.getInts("axes").value_or(Ints{0, 2, 3});
+    auto mean = [&](Value v) { return b.reduce("ReduceMean", v, axes, /*keepDims=*/true); };
+    Value centred = b.sub(x, mean(x)), deviation = b.node("Sqrt", {mean(b.square(centred))});
+    return b.div(centred, b.addScalar(deviation, 1e-9));
+  });
+}
+
+bool acceptsReverseSequence(Node node) {
+  return hasKnownSizes(node) && typeOf(node.input(0)).getRank() >= 2 && node.opset() >= kSelectsOpset;
+}
+
+/// Of each sequence the first `length` elements in reverse order: element length - 1 - t at t. A length beyond the axis
+/// leads to an index outside of it, and so does one below 0.
+Value buildReverseSequence(Node node, NodeBuilder &b) {
+  Value x = node.input(0);
+  ArrayRef<int64_t> dims = dimsOf(x);
+  int64_t time = node.getInt("time_axis", 0), batch = node.getInt("batch_axis", 1);
+  Ints numbers(dims[time]), alongTime(dims.size(), 1), alongBatch(dims.size(), 1);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  alongTime[time] = dims[time];
+  alongBatch[batch] = dims[batch];
+  Value at = b.reshape(b.ints(numbers), alongTime), length = b.reshape(node.input(1), alongBatch);
+  Value rest = b.where(b.node("Less", {length, b.intScalar(0)}), b.intScalar(dims[time]), at);
+  Value index = b.where(b.node("Less", {at, length}), b.sub(b.sub(length, b.intScalar(1)), at), rest);
+  return b.node("GatherElements", {x, b.expand(index, b.ints(dims))}, b.attr("axis", time));
 }
 
 bool acceptsLrn(Node node) {
@@ -276,12 +307,20 @@ Value buildEinsum(Node node, NodeBuilder &b) {
 }
 
 constexpr Definition kFormulas[] = {
-    {"Acos", isSmallFloat, buildAcos},  {"Acosh", isSmallFloat, buildAcosh},
-    {"Asin", isSmallFloat, buildAsin},  {"Asinh", isSmallFloat, buildAsinh},
-    {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
-    {"Cosh", isSmallFloat, buildCosh},  {"Einsum", acceptsEinsum, buildEinsum},
-    {"Hardmax", isKnown, buildHardmax}, {"LpNormalization", isKnown, buildLpNormalization},
-    {"LRN", acceptsLrn, buildLrn},      {"Sinh", isSmallFloat, buildSinh},
+    {"Acos", isSmallFloat, buildAcos},
+    {"Acosh", isSmallFloat, buildAcosh},
+    {"Asin", isSmallFloat, buildAsin},
+    {"Asinh", isSmallFloat, buildAsinh},
+    {"Atan", isSmallFloat, buildAtan},
+    {"Atanh", isSmallFloat, buildAtanh},
+    {"Cosh", isSmallFloat, buildCosh},
+    {"Einsum", acceptsEinsum, buildEinsum},
+    {"Hardmax", isKnown, buildHardmax},
+    {"LpNormalization", isKnown, buildLpNormalization},
+    {"LRN", acceptsLrn, buildLrn},
+    {"MeanVarianceNormalization", isSmallFloat, buildMeanVarianceNormalization},
+    {"ReverseSequence", acceptsReverseSequence, buildReverseSequence},
+    {"Sinh", isSmallFloat, buildSinh},
     {"Tan", isSmallFloat, buildTan},
 };
 

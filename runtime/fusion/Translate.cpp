@@ -239,6 +239,21 @@ bool castTo(T &t) {
     return t.refuse("a conversion that would round twice");
   return t.give(t.b.cast(t.in[0], to));
 }
+/// That drops nothing: a mask holds true everywhere.
+bool dropout(T &t) {
+  auto isZero = [&](size_t k) {
+    const TensorRef *constant = k < t.spec.constants.size() ? &t.spec.constants[k] : nullptr;
+    return constant && constant->data &&
+           dispatchAny(constant->dtype, [&]<typename E>() { return static_cast<double>(*constant->as<E>()) == 0; });
+  };
+  bool isLeftOut = t.spec.inputs.size() < 3 || !t.spec.inputs[2].present() || isZero(2);
+  if (t.spec.version < 12 ? t.spec.version < 7 : !isLeftOut && !isZero(1))
+    return t.refuse("it drops elements");
+  t.give(t.in[0]);
+  if (t.spec.outputs.size() > 1 && t.spec.outputs[1].present())
+    t.give(t.b.expand(t.b.constant(t.outType(1), 1), t.spec.outputs[1].dims));
+  return true;
+}
 bool view(T &t) { return t.give(t.b.view(t.in[0], t.spec.outputs[0].dims)); }
 bool expand(T &t) { return t.give(t.b.expand(t.in[0], t.spec.outputs[0].dims)); }
 
@@ -304,9 +319,8 @@ template <Op op> bool reduceExtreme(T &t) {
   DType type = t.b.typeOf(t.in[0]);
   if (!readAxes(t, axes))
     return false;
-  if (type == DType::Bool)
-    return t.refuse("the operand is bool");
-  int result = t.b.reduce(op, t.b.widened(t.in[0]), axes);
+  int x = type == DType::Bool ? t.b.cast(t.in[0], DType::U8) : t.b.widened(t.in[0]);
+  int result = t.b.reduce(op, x, axes);
   return t.give(t.b.view(t.b.cast(result, type), t.spec.outputs[0].dims));
 }
 
@@ -591,6 +605,7 @@ constexpr Row kRows[] = {
     {"", "Where", where},
     {"", "Cast", castTo},
     {"", "CastLike", castTo},
+    {"", "Dropout", dropout},
     {"", "Identity", view},
     {"", "Reshape", view},
     {"", "Flatten", view},
@@ -634,8 +649,8 @@ bool hasForm(const StepSpec &spec) { return findRow(spec) != nullptr; }
 
 bool readsValue(const StepSpec &spec, size_t operand) {
   if (spec.op.starts_with("Reduce") || spec.op == "Reshape" || spec.op == "Squeeze" || spec.op == "Unsqueeze" ||
-      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "reduce_to" || spec.op == "dropout_mask" ||
-      spec.op == "random_uniform")
+      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "Dropout" || spec.op == "reduce_to" ||
+      spec.op == "dropout_mask" || spec.op == "random_uniform")
     return operand == 0 || (operand == 2 && spec.op == "dropout_mask");
   return true;
 }

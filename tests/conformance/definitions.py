@@ -28,7 +28,8 @@ def numbers(low, high):
 INF = np.array([np.inf, -np.inf, np.nan], np.float32)
 TEXT = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16,
         np.dtype(np.int64): TensorProto.INT64, np.dtype(np.int32): TensorProto.INT32,
-        np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.uint64): TensorProto.UINT64}
+        np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.uint64): TensorProto.UINT64,
+        np.dtype(bool): TensorProto.BOOL}
 
 
 def case(op, inputs, tolerance, opset=17, constants=(), **attributes):
@@ -115,6 +116,15 @@ CASES = [
       for t in (np.uint8, np.uint64) for to in ("LEFT", "RIGHT")),
     *(case("BitShift", [whole(t, 40, 1), whole(t, 12, low=-3, high=70)], EXACT, opset=28, direction=to)
       for t in (np.int32, np.int64) for to in ("LEFT", "RIGHT")),
+    case("Resize", [whole(np.int32, 1, 2, 5, 6)], EXACT, 19,
+         [np.array([], np.float32), np.array([1, 1, 0.7, 1.6], np.float32)], mode="nearest"),
+    case("ReverseSequence", [normal(6, 4, 3), np.array([1, 6, 0, 4])], EXACT),
+    case("ReverseSequence", [whole(np.int32, 3, 5), np.array([5, 2, 3])], EXACT, time_axis=1, batch_axis=0),
+    case("MeanVarianceNormalization", [normal(3, 4, 5, 6) * 9 + 2], SUMS),
+    case("MeanVarianceNormalization", [normal(3, 40).astype(np.float16)], HALF, axes=[1]),
+    case("ReduceMax", [normal(3, 0, 4)], EXACT, 18, [np.array([1])]), case("Abs", [normal(0, 3)], EXACT),
+    *(case(op, [whole(np.int64, 40, 33, low=0, high=1).astype(bool)], EXACT, 20, [np.array(axes)])
+      for op in ("ReduceMax", "ReduceMin") for axes in ([0], [1], [0, 1])),
     einsum("ij,jk->ik", (3, 4), (4, 5)), einsum("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 6, 5)),
     einsum("bqhd,bkhd->bhqk", (2, 4, 3, 5), (2, 6, 3, 5)), einsum("...ij,...jk", (2, 3, 4), (2, 4, 5)),
     einsum("ij->ji", (3, 4)), einsum("ijk->k", (2, 3, 4)), einsum("i,j->ij", (3,), (4,)), einsum("i,i->", (5,), (5,)),

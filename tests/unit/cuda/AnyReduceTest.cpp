@@ -32,5 +32,17 @@ TEST(AnyReduce, NaNIsTheResult) {
             {{DType::F32, {1, 2}}});
 }
 
+TEST(AnyReduce, BoolsAndNothing) {
+  for (const char *op : {"ReduceMax", "ReduceMin"}) {
+    Attributes attrs = attributes({{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t(1)}});
+    compare({op, 20, attrs}, {boolean({3, 4}, {1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 0, 0})}, {{DType::Bool, {3, 1}}});
+    for (DType type : {DType::F32, DType::BF16, DType::I32, DType::Bool})
+      compare({op, 20, attrs}, {Array(type, {3, 0})}, {{type, {3, 1}}});
+  }
+  for (const char *op : {"ReduceSum", "ReduceProd"})
+    compare({op, 11, attributes({{"axes", std::vector<int64_t>{1}}})}, {Array(DType::F32, {3, 0})},
+            {{DType::F32, {3, 1}}});
+}
+
 } // namespace
 } // namespace recast::cuda::test
