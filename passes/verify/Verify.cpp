@@ -130,6 +130,8 @@ bool isReshaped(const FlowGraph &flow, const FlowNode &node) {
 // Of the function, not of how the operator is called.
 llvm::hash_code functionOf(const FlowNode &node) {
   switch (node.kind) {
+  case Kind::Select: // However it is written.
+    return llvm::hash_combine(static_cast<int>(node.kind), node.loop);
   case Kind::Sum:
   case Kind::Product:
   case Kind::Quotient:
