@@ -9,7 +9,10 @@ import plain_steps as plain
 from onnx import TensorProto, helper
 from step_rewrites import copy_of
 
-PARAMETER_UPDATES = {"adamw", "adam", "sgd", "adagrad", "rmsprop", "nadam", "radam", "lion"}
+# The operands that the results of an update replace.
+OLD = {"adamw": (1, 3, 4, 11), "adam": (1, 3, 4, 11), "sgd": (1, 3), "adagrad": (1, 3), "rmsprop": (1, 3, 4, 5),
+       "nadam": (1, 3, 4, 5), "radam": (1, 3, 4), "lion": (1, 3)}
+PARAMETER_UPDATES = set(OLD)
 
 
 class Step:
@@ -438,6 +441,7 @@ def update_of_zeros(step, rng):
     if not step.unscale or not nodes:
         return
     node = pick(rng, nodes)
+    olds = {i: node.input[OLD[node.op_type][i]] for i, value in enumerate(node.output) if value}
     skip, grad = node.input[0], node.input[2]
     zeroed = step.node("Where", [skip, step.constant(0.0, np.float32), grad])
     step.insert_before(node, zeroed)
@@ -445,14 +449,9 @@ def update_of_zeros(step, rng):
     node.input[0] = step.constant(False, np.bool_)
     apply = step.node("Not", [skip])
     kept = [apply]
-    olds = {"sgd": [1, 3], "adagrad": [1, 3], "lion": [1, 3], "nadam": [1, 3, 4, 5]}.get(node.op_type)
-    olds = olds or [1, 3, 4]
-    if len([v for v in node.output if v]) != len([i for i in olds if node.input[i]]):
-        return
-    for index, value in enumerate(node.output):
-        if value:
-            node.output[index] = f"fault.new.{index}"
-            kept += blend(step, apply.output[0], node.output[index], node.input[olds[index]], rng, value)
+    for index, old in olds.items():
+        value, node.output[index] = node.output[index], f"fault.new.{index}"
+        kept += blend(step, apply.output[0], node.output[index], old, rng, value)
     step.insert_after(node, *kept)
 
 

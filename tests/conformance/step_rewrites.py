@@ -350,6 +350,7 @@ def choose_by_products(model, rng):
     special = {name for name, value in values.items() if not np.isfinite(value).all() or not value.any()}
     makers = {o: n for body in all_bodies(model) for n in body.node for o in n.output}
     given = {v if isinstance(v, str) else v.name for body in all_bodies(model) for v in body.input}
+    given |= {t.name for t in model.graph.initializer if np.prod(t.dims) > 1}
 
     def is_state(value):
         while value not in given and value in makers and makers[value].op_type in MOVES:
