@@ -1,6 +1,7 @@
 #include "ir/onnx/Definitions.h"
 #include "ir/onnx/Formulas.h"
 #include "ir/onnx/ResizeAxes.h"
+#include <cmath>
 #include <limits>
 
 using namespace mlir;
@@ -174,14 +175,26 @@ Value affineGrid(Node node, NodeBuilder &b) {
   return b.reshape(b.node("MatMul", {b.constant(makeTensor(type, bytes)), turned}), shape);
 }
 
-// --- Resize: repetition of elements, or a product along each axis ---
+// --- Resize and Upsample: repetition or choice of elements, or a product along each axis ---
+
+constexpr int64_t kExpandOpset = 8, kEyeLikeOpset = 9;
+
+/// True where Upsample repeats elements: before opset 9 no EyeLike makes matrices.
+bool repeatsElements(Node node) {
+  auto scales = node->getAttrOfType<DenseF32ArrayAttr>("scales");
+  return scales && node.getString("mode", "nearest") == "nearest" &&
+         llvm::all_of(scales.asArrayRef(), [](float scale) { return scale >= 1 && scale == std::floor(scale); });
+}
 
 bool isProductOfMatrices(Node node) {
   RankedTensorType x = staticType(node.input(0)), y = staticType(node.output());
   Operation *made = x ? node.input(0).getDefiningOp() : nullptr;
   // The matrices themselves are made by Resize.
-  if (!x || !y || !isa<FloatType>(x.getElementType()) || (made && isa<EyeLikeOp>(made)) ||
-      node.getString("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" ||
+  bool isNearest = node.getString("mode", "nearest") == "nearest";
+  if (!x || !y || !(isNearest || isa<FloatType>(x.getElementType())) || (made && isa<EyeLikeOp>(made)) ||
+      (node.is("Upsample") && node.opset() < kEyeLikeOpset && !repeatsElements(node)) ||
+      (node.getString("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" &&
+       !(node.input(1) && constantOf(node.input(1)))) ||
       node.getString("keep_aspect_ratio_policy", "stretch") != "stretch")
     return false;
   return llvm::all_of(llvm::zip(x.getShape(), y.getShape()),
@@ -193,7 +206,7 @@ Value resize(Node node, NodeBuilder &b) {
   auto x = staticType(node.input(0));
   int64_t rank = x.getRank();
   Value y = node.input(0);
-  Ints split, blown, joined;
+  Ints split, times, blown, joined;
   SmallVector<int64_t> repeats(static_cast<size_t>(rank), 1);
   for (auto [at, axis] : llvm::enumerate(resized.axes()))
     if (!resized.keeps(at))
@@ -201,18 +214,29 @@ Value resize(Node node, NodeBuilder &b) {
   for (int64_t axis = 0; axis < rank; ++axis) {
     int64_t n = x.getDimSize(static_cast<unsigned>(axis)), count = repeats[static_cast<size_t>(axis)];
     split.push_back(n);
+    times.push_back(1);
     blown.push_back(n);
     joined.push_back(n * count);
     if (count > 1) {
       split.push_back(1);
+      times.push_back(count);
       blown.push_back(count);
     }
   }
-  if (split.size() > static_cast<size_t>(rank))
-    y = b.reshape(b.expand(b.reshape(y, split), b.ints(blown)), joined);
+  if (split.size() > static_cast<size_t>(rank)) {
+    y = b.reshape(y, split);
+    y = b.opset() < kExpandOpset ? b.node("Tile", {y, b.ints(times)}) : b.expand(y, b.ints(blown));
+    y = b.reshape(y, joined);
+  }
   for (auto [at, axis] : llvm::enumerate(resized.axes())) {
     if (resized.keeps(at) || repeats[static_cast<size_t>(axis)] > 1)
       continue;
+    if (node.getString("mode", "nearest") == "nearest") {
+      Value picked = b.node("ArgMax", {resized.matrix(at, Float32Type::get(b.context()))},
+                            {b.attr("axis", int64_t(0)), b.attr("keepdims", int64_t(0))});
+      y = b.node("Gather", {y, picked}, b.attr("axis", axis));
+      continue;
+    }
     Value matrix = resized.matrix(at, elementTypeOf(y));
     Ints order = llvm::to_vector(llvm::seq<int64_t>(0, rank));
     std::swap(order[static_cast<size_t>(axis)], order.back());
@@ -220,7 +244,18 @@ Value resize(Node node, NodeBuilder &b) {
     y = b.node("MatMul", {isLast ? y : b.transpose(y, order), matrix});
     y = isLast ? y : b.transpose(y, order);
   }
-  return y;
+  if (!resized.crops())
+    return y;
+  Value inside;
+  for (auto [at, axis] : llvm::enumerate(resized.axes())) {
+    if (resized.keeps(at))
+      continue;
+    Ints along(static_cast<size_t>(rank), 1);
+    along[static_cast<size_t>(axis)] = -1;
+    Value here = b.reshape(resized.isInside(at), along);
+    inside = inside ? b.node("And", {inside, here}) : here;
+  }
+  return inside ? b.where(inside, y, b.scalarLike(y, node.getFloat("extrapolation_value", 0))) : y;
 }
 
 bool acceptsInstanceNormalization(Node node) {
@@ -239,6 +274,7 @@ constexpr Definition kDefinitions[] = {
     {"GridSample", samplesGrid, [](Node node, NodeBuilder &b) { return GridSampler(node, b).build(); }},
     {"AffineGrid", [](Node node) { return gridSizes(node).has_value(); }, affineGrid},
     {"Resize", isProductOfMatrices, resize},
+    {"Upsample", isProductOfMatrices, resize},
 };
 
 const Definition *findDefinition(Node node) {

@@ -4,8 +4,8 @@
 
 namespace recast::onnx_ir {
 
-/// True for uses of InstanceNormalization, ReduceLogSumExp, GridSample, AffineGrid, Resize and what Formulas.h lists
-/// that can be written in other operators: where the sizes that this needs are known.
+/// True for uses of InstanceNormalization, ReduceLogSumExp, GridSample, AffineGrid, Resize, Upsample and what
+/// Formulas.h lists that can be written in other operators: where the sizes that this needs are known.
 bool hasDefinition(Node node);
 
 /// True for operators of which some uses can be.

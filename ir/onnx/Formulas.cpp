@@ -11,6 +11,9 @@ namespace {
 
 using Ints = SmallVector<int64_t>;
 
+constexpr int64_t kAveragesPaddingOpset = 7; // Of AveragePool: count_include_pad.
+constexpr int64_t kSelectsOpset = 11;        // GatherElements.
+
 RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 ArrayRef<int64_t> dimsOf(Value value) { return typeOf(value).getShape(); }
 int64_t product(ArrayRef<int64_t> dims) {
@@ -149,6 +152,57 @@ Value buildLpNormalization(Node node, NodeBuilder &b) {
   });
 }
 
+/// (x - mean) / (deviation + 1e-9) over the axes.
+Value buildMeanVarianceNormalization(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    Ints axes = node.getInts("axes").value_or(Ints{0, 2, 3});
+    auto mean = [&](Value v) { return b.reduce("ReduceMean", v, axes, /*keepDims=*/true); };
+    Value centred = b.sub(x, mean(x)), deviation = b.node("Sqrt", {mean(b.square(centred))});
+    return b.div(centred, b.addScalar(deviation, 1e-9));
+  });
+}
+
+bool acceptsReverseSequence(Node node) {
+  return hasKnownSizes(node) && typeOf(node.input(0)).getRank() >= 2 && node.opset() >= kSelectsOpset;
+}
+
+/// Of each sequence the first `length` elements in reverse order: element length - 1 - t at t. A length beyond the axis
+/// leads to an index outside of it, and so does one below 0.
+Value buildReverseSequence(Node node, NodeBuilder &b) {
+  Value x = node.input(0);
+  ArrayRef<int64_t> dims = dimsOf(x);
+  int64_t time = node.getInt("time_axis", 0), batch = node.getInt("batch_axis", 1);
+  Ints numbers(dims[time]), alongTime(dims.size(), 1), alongBatch(dims.size(), 1);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  alongTime[time] = dims[time];
+  alongBatch[batch] = dims[batch];
+  Value at = b.reshape(b.ints(numbers), alongTime), length = b.reshape(node.input(1), alongBatch);
+  Value rest = b.where(b.node("Less", {length, b.intScalar(0)}), b.intScalar(dims[time]), at);
+  Value index = b.where(b.node("Less", {at, length}), b.sub(b.sub(length, b.intScalar(1)), at), rest);
+  return b.node("GatherElements", {x, b.expand(index, b.ints(dims))}, b.attr("axis", time));
+}
+
+bool acceptsLrn(Node node) {
+  return isKnown(node) && typeOf(node.input(0)).getRank() >= 2 && product(dimsOf(node.input(0))) > 0 &&
+         node.opset() >= kAveragesPaddingOpset;
+}
+
+/// x / (bias + alpha / size * the sum of x^2 over a window of channels) ^ beta. Such a sum is size times an average
+/// over [N, 1, C, rest] with zeros around.
+Value buildLrn(Node node, NodeBuilder &b) {
+  return inF32(node, b, [&](Value x) {
+    ArrayRef<int64_t> dims = dimsOf(x);
+    int64_t size = node.getInt("size", 1);
+    Value planes = b.reshape(b.square(x), {dims[0], 1, dims[1], product(dims.drop_front(2))});
+    Value mean = b.node("AveragePool", {planes},
+                        {b.attr("kernel_shape", {size, 1}), b.attr("pads", {(size - 1) / 2, 0, size / 2, 0}),
+                         b.attr("count_include_pad", int64_t(1))});
+    Value sum = b.mulScalar(b.reshape(mean, dims), node.getFloat("alpha", 1e-4));
+    Value divisor = b.addScalar(sum, node.getFloat("bias", 1));
+    return b.div(x, b.node("Pow", {divisor, b.scalarLike(divisor, node.getFloat("beta", 0.75))}));
+  });
+}
+
 Value buildHardmax(Node node, NodeBuilder &b) {
   Value x = node.input(0);
   bool isFlat = node.sinceVersion() < 13; // All axes from `axis` on are one row.
@@ -265,12 +319,21 @@ Value buildEinsum(Node node, NodeBuilder &b) {
 }
 
 constexpr Definition kFormulas[] = {
-    {"Acos", isSmallFloat, buildAcos},  {"Acosh", isSmallFloat, buildAcosh},
-    {"Asin", isSmallFloat, buildAsin},  {"Asinh", isSmallFloat, buildAsinh},
-    {"Atan", isSmallFloat, buildAtan},  {"Atanh", isSmallFloat, buildAtanh},
-    {"Cosh", isSmallFloat, buildCosh},  {"Einsum", acceptsEinsum, buildEinsum},
-    {"Hardmax", isKnown, buildHardmax}, {"LpNormalization", isKnown, buildLpNormalization},
-    {"Shrink", isNumeric, buildShrink}, {"Sinh", isSmallFloat, buildSinh},
+    {"Acos", isSmallFloat, buildAcos},
+    {"Acosh", isSmallFloat, buildAcosh},
+    {"Asin", isSmallFloat, buildAsin},
+    {"Asinh", isSmallFloat, buildAsinh},
+    {"Atan", isSmallFloat, buildAtan},
+    {"Atanh", isSmallFloat, buildAtanh},
+    {"Cosh", isSmallFloat, buildCosh},
+    {"Einsum", acceptsEinsum, buildEinsum},
+    {"Hardmax", isKnown, buildHardmax},
+    {"LpNormalization", isKnown, buildLpNormalization},
+    {"LRN", acceptsLrn, buildLrn},
+    {"MeanVarianceNormalization", isSmallFloat, buildMeanVarianceNormalization},
+    {"ReverseSequence", acceptsReverseSequence, buildReverseSequence},
+    {"Shrink", isNumeric, buildShrink},
+    {"Sinh", isSmallFloat, buildSinh},
     {"Tan", isSmallFloat, buildTan},
 };
 

@@ -29,10 +29,12 @@ ResizeAxes::ResizeAxes(Node node, NodeBuilder &b)
     axis += axis < 0 ? rank : 0;
   if (TensorAttr constant = scales ? constantOf(scales) : TensorAttr())
     knownScales = asDoubles(constant);
+  else if (auto given = node->getAttrOfType<DenseF32ArrayAttr>("scales"))
+    knownScales = llvm::to_vector_of<double>(given.asArrayRef());
 }
 
 std::string ResizeAxes::problem() const {
-  if (!scales && !sizes)
+  if (!scales && !sizes && !knownScales)
     return "it has neither scales nor sizes";
   if (!scales && node.getString("keep_aspect_ratio_policy", "stretch") != "stretch")
     return "sizes with keep_aspect_ratio_policy have no gradient rule; give the scales instead";
@@ -40,9 +42,9 @@ std::string ResizeAxes::problem() const {
 }
 
 bool ResizeAxes::keeps(size_t at) const {
-  if (crops())
+  if (crops() && !hasWholeRegion(at))
     return false;
-  if (scales)
+  if (scales || knownScales)
     return knownScales && (*knownScales)[at] == 1;
   auto axis = static_cast<unsigned>(axisList[at]);
   return sameDim(typeOf(node.input(0)), axis, typeOf(node.output()), axis);
@@ -52,7 +54,7 @@ int64_t ResizeAxes::repeats(size_t at) const {
   auto axis = static_cast<unsigned>(axisList[at]);
   int64_t from = typeOf(node.input(0)).getDimSize(axis), to = typeOf(node.output()).getDimSize(axis);
   if (node.getString("mode", "nearest") != "nearest" || ShapedType::isDynamic(from) || ShapedType::isDynamic(to) ||
-      from == 0 || to % from || (scales && (!knownScales || (*knownScales)[at] * static_cast<double>(from) != to)))
+      from == 0 || to % from || (!sizes && (!knownScales || (*knownScales)[at] * static_cast<double>(from) != to)))
     return 0;
   StringRef rounding = isOld ? "floor" : node.getString("nearest_mode", "round_prefer_floor"), mode = coordinates();
   // (o + 0.5) / k - 0.5 is less than 0.5 away from o / k rounded down, so both ways of rounding to nearest agree.
@@ -62,15 +64,27 @@ int64_t ResizeAxes::repeats(size_t at) const {
 }
 
 Value ResizeAxes::matrix(size_t at, Type elementType) const {
-  int64_t axis = axisList[at];
-  Type computed = elementType.isF64() ? elementType : Type(Float32Type::get(b.context()));
-  Value n = sizeOf(node.input(0), axis), m = sizeOf(node.output(), axis);
-  SmallVector<Value> inputs{b.node("EyeLike", {b.filled(b.concat({n, n}, 0), computed, 0)})};
   SmallVector<NamedAttribute> attrs;
   for (StringRef name :
        {"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside"})
     if (Attribute value = node->getAttr(name))
       attrs.push_back(b.rewriter().getNamedAttr(name, value));
+  return resizedIdentity(at, elementType, attrs);
+}
+
+// Rounded to the nearest, each output inside is one element of its row.
+Value ResizeAxes::isInside(size_t at) const {
+  Type element = Float32Type::get(b.context());
+  Value picked = resizedIdentity(at, element,
+                                 {b.attr("mode", "nearest"), b.attr("coordinate_transformation_mode", coordinates())});
+  return b.cast(b.sum(picked, {0}, /*keepDims=*/false), IntegerType::get(b.context(), 1));
+}
+
+Value ResizeAxes::resizedIdentity(size_t at, Type elementType, ArrayRef<NamedAttribute> attrs) const {
+  int64_t axis = axisList[at];
+  Type computed = elementType.isF64() ? elementType : Type(Float32Type::get(b.context()));
+  Value n = sizeOf(node.input(0), axis), m = sizeOf(node.output(), axis);
+  SmallVector<Value> inputs{b.node("EyeLike", {b.filled(b.concat({n, n}, 0), computed, 0)})};
   Value scale = scales ? scaleOf(at) : Value();
   if (isOld) {
     inputs.push_back(scale);
@@ -82,6 +96,12 @@ Value ResizeAxes::matrix(size_t at, Type elementType) const {
       inputs.push_back(b.concat({n, m}, 0));
   }
   return b.cast(b.node(isUpsample ? "Upsample" : "Resize", inputs, attrs), elementType);
+}
+
+bool ResizeAxes::hasWholeRegion(size_t at) const {
+  TensorAttr constant = node.input(1) ? constantOf(node.input(1)) : TensorAttr();
+  auto bounds = constant ? asDoubles(constant) : std::nullopt;
+  return bounds && (*bounds)[at] == 0 && (*bounds)[axisList.size() + at] == 1;
 }
 
 RankedTensorType ResizeAxes::typeOf(Value value) const { return cast<RankedTensorType>(value.getType()); }

@@ -21,12 +21,18 @@ public:
   int64_t repeats(size_t at) const;
   /// W of an axis.
   mlir::Value matrix(size_t at, mlir::Type elementType) const;
+  /// True where the outputs are a part of the input's region, and what lies outside of it takes extrapolation_value: W
+  /// is 0 there.
+  bool crops() const { return coordinates() == "tf_crop_and_resize"; }
+  /// [m], true where an output along the axis lies inside. Precondition: crops().
+  mlir::Value isInside(size_t at) const;
 
 private:
   mlir::RankedTensorType typeOf(mlir::Value value) const;
   mlir::Value sizeOf(mlir::Value value, int64_t axis) const;
   llvm::StringRef coordinates() const;
-  bool crops() const { return coordinates() == "tf_crop_and_resize"; }
+  mlir::Value resizedIdentity(size_t at, mlir::Type elementType, llvm::ArrayRef<mlir::NamedAttribute> attrs) const;
+  bool hasWholeRegion(size_t at) const;
   mlir::Value noFloats() const;
   mlir::Value element(mlir::Value list, int64_t at) const;
   mlir::Value scaleOf(size_t at) const;
@@ -35,7 +41,7 @@ private:
   Node node;
   NodeBuilder &b;
   bool isUpsample, isOld;    ///< Old: before coordinates could be chosen.
-  mlir::Value scales, sizes; ///< One of them.
+  mlir::Value scales, sizes; ///< One of them; neither where Upsample has its scales as an attribute.
   llvm::SmallVector<int64_t> axisList;
   std::optional<llvm::SmallVector<double>> knownScales;
 };

@@ -38,6 +38,8 @@ Value multiplyAlong(NodeBuilder &b, Value dy, Value matrix, int64_t axis, int64_
   return b.transpose(b.node("MatMul", {b.transpose(dy, order), turned}), order);
 }
 
+constexpr int64_t kEyeLikeOpset = 9; // Makes the matrices.
+
 LogicalResult resizeGrad(RuleContext &c) {
   if (!c.needs(0))
     return success();
@@ -54,6 +56,8 @@ LogicalResult resizeGrad(RuleContext &c) {
       continue;
     if (int64_t count = resized.repeats(at); count > 0)
       blocks.emplace_back(axis, count);
+    else if (c.b.opset() < kEyeLikeOpset)
+      return c.refuse("before opset 9 only whole repetitions of elements have a gradient rule");
     else
       dx = multiplyAlong(c.b, dx, resized.matrix(at, elementTypeOf(dx)), axis, rank);
   }
@@ -65,7 +69,7 @@ LogicalResult resizeGrad(RuleContext &c) {
 
 const Rule kRules[] = {
     {"", "Resize", 10, kNewest, Kind::Rule, resizeGrad, 1},
-    {"", "Upsample", 9, kNewest, Kind::Rule, resizeGrad, 1},
+    {"", "Upsample", 7, kNewest, Kind::Rule, resizeGrad, 1},
 };
 
 } // namespace

@@ -373,6 +373,7 @@ std::unique_ptr<FlowGraph> buildFlow(ModuleOp module) {
   module.walk([&](Operation *) { ++operations; });
   flow->nodes.reserve(2 * operations); // Bodies make several of one.
   FlowBuilder(*flow->module, *flow).buildGraph();
+  findArithmeticChoices(*flow);
   readMetadata(module, *flow);
   return flow;
 }

@@ -10,4 +10,7 @@ namespace recast::verify {
 /// of ONNX Runtime Training as the sums and products that they are. The module is left as it was.
 std::unique_ptr<FlowGraph> buildFlow(mlir::ModuleOp module);
 
+/// Sums that choose by products with 0 and 1 become selections. A part of buildFlow, in a file of its own.
+void findArithmeticChoices(FlowGraph &flow);
+
 } // namespace recast::verify

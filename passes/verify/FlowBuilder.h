@@ -31,6 +31,10 @@ public:
   ValueId product(ValueId a, ValueId b) { return add(Kind::Product, {a, b}, {}, FlowNode::Elementwise); }
   ValueId quotient(ValueId a, ValueId b) { return add(Kind::Quotient, {a, b}, {}, FlowNode::Elementwise); }
   ValueId sum(Ids terms, bool subtract = false);
+  /// Some function of scalars.
+  ValueId factor(Ids numbers) {
+    return numbers.empty() ? anyNumber() : add(Kind::Nonlinear, numbers, {}, FlowNode::Elementwise);
+  }
   ValueId power(ValueId x, float exponent);
 
   void visitBody(mlir::Block &block); ///< All operations but the terminator.
@@ -73,12 +77,13 @@ bool addMicrosoft(FlowBuilder &b, onnx_ir::Node node); ///< com.microsoft and wh
 /// Formulas of optimizers that more than one family has. Null parts are kNone. `skip` may be kNone.
 struct Adam {
   ValueId param, grad, first, second, skip = kNone;
-  ValueId step = kNone; ///< For the correction of the moments' bias.
+  ValueId most = kNone;                 ///< The largest second moment so far.
+  llvm::ArrayRef<ValueId> numbers = {}; ///< That the update is scaled by: rates, counts of steps.
   bool skipIfFalse = false;
   bool decaysGradient = false;
 };
 struct AdamResult {
-  ValueId param, first, second;
+  ValueId param, first, second, most = kNone;
 };
 AdamResult addAdam(FlowBuilder &b, const Adam &adam);
 

@@ -46,7 +46,7 @@ enum class Kind : uint8_t {
 
 enum class Element : uint8_t { Other, Bool, Int, F64, F32, Low }; ///< Low: f16, bf16 and narrower.
 
-/// Meaning of FlowNode::code.
+/// Meaning of FlowNode::code. Of an arithmetic Select: 1 + the main operand that it gives with a rounding; 0: none.
 enum class CompareOp : uint8_t { Less, LessOrEqual, Greater, GreaterOrEqual, Equal };
 enum class LogicOp : uint8_t { And, Or, Not, Xor };
 enum class ExtremumOp : uint8_t { Clip, Min, Max };
@@ -65,6 +65,7 @@ struct FlowNode {
     Collects = 512,     ///< A Move that stacks a loop's results.
     Mean = 1024,        ///< A Move or Sum that divides by a number of elements.
     Negates = 2048,     ///< A Move that changes the sign.
+    Arithmetic = 4096,  ///< A Select by products with 0 and 1, so that NaN comes through from either side.
   };
   Kind kind = Kind::Opaque;
   Element element = Element::Other;

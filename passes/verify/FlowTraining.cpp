@@ -12,14 +12,16 @@ AdamResult addAdam(FlowBuilder &b, const Adam &adam) {
     grad = b.sum({grad, b.product(adam.param, b.anyNumber())});
   ValueId first = b.sum({b.product(adam.first, b.anyNumber()), b.product(grad, b.anyNumber())});
   ValueId second = b.sum({b.product(adam.second, b.anyNumber()), b.product(b.product(grad, grad), b.anyNumber())});
-  ValueId direction = b.quotient(first, b.sum({b.power(second, 0.5), b.constant(1e-8)}));
-  ValueId correction =
-      adam.step == kNone ? b.anyNumber() : b.add(Kind::Nonlinear, {adam.step}, {}, FlowNode::Elementwise);
-  ValueId param = b.sum({b.product(adam.param, b.anyNumber()), b.product(direction, correction)}, true);
+  ValueId most = adam.most == kNone ? kNone : b.add(Kind::Extremum, {adam.most, second}, {}, FlowNode::Elementwise);
+  if (most != kNone)
+    b.at(most).code = static_cast<uint8_t>(ExtremumOp::Max);
+  ValueId direction = b.quotient(first, b.sum({b.power(most == kNone ? second : most, 0.5), b.constant(1e-8)}));
+  ValueId param = b.sum({b.product(adam.param, b.anyNumber()), b.product(direction, b.factor(adam.numbers))}, true);
   auto kept = [&](ValueId old, ValueId next) {
     return adam.skipIfFalse ? b.select(adam.skip, next, old) : b.select(adam.skip, old, next);
   };
-  return {kept(adam.param, param), kept(adam.first, first), kept(adam.second, second)};
+  return {kept(adam.param, param), kept(adam.first, first), kept(adam.second, second),
+          most == kNone ? kNone : kept(adam.most, most)};
 }
 
 namespace {
@@ -28,6 +30,12 @@ SmallVector<ValueId> operands(FlowBuilder &b, Node node, unsigned first = 0, uns
   SmallVector<ValueId> ids;
   for (unsigned i = first; i < std::min(end, node.numInputs()); ++i)
     ids.push_back(b.operand(node, i));
+  return ids;
+}
+
+SmallVector<ValueId> scalars(FlowBuilder &b, Node node, unsigned first) {
+  SmallVector<ValueId> ids = operands(b, node, first);
+  llvm::erase_if(ids, [&](ValueId id) { return id == kNone || !b.at(id).isSingle; });
   return ids;
 }
 
@@ -78,7 +86,7 @@ void addSgd(FlowBuilder &b, Node node) {
     if (node.numOutputs() > 1)
       b.set(node.output(1), b.select(skip, buffer, direction));
   }
-  ValueId next = b.sum({param, b.product(direction, b.anyNumber())}, true);
+  ValueId next = b.sum({param, b.product(direction, b.factor(scalars(b, node, 4)))}, true);
   b.set(node.output(0), b.select(skip, param, next));
 }
 
@@ -116,17 +124,23 @@ bool addTrain(FlowBuilder &b, Node node) {
     for (unsigned i = 0; i + 1 < node.numInputs(); ++i)
       b.bind(node.output(i), Kind::Extremum, {b.operand(node, i), bound}, {}, FlowNode::Elementwise);
   } else if (op == "adamw" || op == "adam" || op == "nadam" || op == "radam") {
+    ValueId most = op == "adamw" || op == "adam" ? b.operand(node, 11) : kNone;
+    SmallVector<ValueId> numbers = scalars(b, node, 5);
+    llvm::erase(numbers, most);
     AdamResult result =
         addAdam(b, {.param = b.operand(node, 1),
                     .grad = b.operand(node, 2),
                     .first = b.operand(node, 3),
                     .second = b.operand(node, 4),
                     .skip = b.operand(node, 0),
-                    .step = b.operand(node, op == "nadam" ? 6 : 5),
+                    .most = most,
+                    .numbers = numbers,
                     .decaysGradient = op == "adam" || (op != "adamw" && !node.getInt("decoupled_weight_decay", 0))});
     b.set(node.output(0), result.param);
     b.set(node.output(1), result.first);
     b.set(node.output(2), result.second);
+    if (most != kNone && node.numOutputs() > 3)
+      b.set(node.output(3), result.most);
     if (ValueId product = b.operand(node, 5); op == "nadam") // Of the momenta: a number that the steps count down.
       b.set(node.output(3), b.select(b.operand(node, 0), product, b.product(product, b.anyNumber())));
   } else if (op == "sgd") {

@@ -188,21 +188,6 @@ void findUpdates(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &rol
       }
 }
 
-// The old value plus a constant.
-bool isCounted(const FlowGraph &flow, const State &state) {
-  bool isSum = false, isInput = false;
-  walkBack(flow, state.next, [&](ValueId value, auto push) {
-    const FlowNode &node = flow[value];
-    isInput |= value == state.input;
-    bool adds =
-        node.kind == Kind::Sum && llvm::any_of(node.main(), [&](ValueId main) { return flow[main].isNumber(); });
-    isSum |= adds;
-    if (node.kind == Kind::Move || node.kind == Kind::Select || adds)
-      llvm::for_each(node.main(), push);
-  });
-  return isSum && isInput;
-}
-
 // Computed from norms or extrema, and from nothing else of the batch.
 bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &state) {
   bool found = false, isOnly = true;
@@ -220,8 +205,8 @@ bool isFromStatistics(const FlowGraph &flow, const Roles &roles, const State &st
   return found && isOnly;
 }
 
-// States that are neither parameters nor moments: averages of the parameters, counts of the steps that an update
-// divides by, and histories of norms and magnitudes.
+// States that are neither parameters nor moments: averages of the parameters, what updates are computed from besides
+// gradients (counts of steps, powers and products of factors), and histories of norms and magnitudes.
 void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles) {
   std::vector<ValueId> nexts;
   llvm::DenseSet<ValueId> known(roles.scales.begin(), roles.scales.end());
@@ -239,9 +224,8 @@ void findKept(const FlowGraph &flow, llvm::ArrayRef<State> states, Roles &roles)
     std::vector<char> under = ancestors(flow, state.next, /*withConditions=*/false);
     bool isBlend = under[state.input] && isFloat(flow[state.input]);
     bool isAverage = isBlend && roles.dependsOnBatch[state.next] && !statistical[state.next];
-    bool isCount = !roles.carriesBatch[state.next] && flow[state.input].isSingle && region.contains(state.input) &&
-                   isCounted(flow, state);
-    if (isAverage || isCount)
+    bool isFactor = !roles.carriesBatch[state.next] && region.contains(state.input) && !roles.feedsLoss[state.input];
+    if (isAverage || isFactor)
       roles.kept.push_back(state);
   }
   // Histories that updates are computed from, or other histories.

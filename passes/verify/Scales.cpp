@@ -1,5 +1,6 @@
 // Which scalars scale the loss.
 #include "passes/verify/Roles.h"
+#include "passes/verify/SkipAnalysis.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
@@ -83,14 +84,16 @@ struct Finder {
       if (auto found = factors.find(roots[node.main().back()]); found != factors.end())
         factors[value] = {found->second.first, -found->second.second};
     }
+    SkipAnalysis skip = analyseSkip(flow, roles.dependsOnBatch, states);
     for (const State &state : states)
-      markDynamic(state);
+      markDynamic(state, skip.outcomes[state.next]);
   }
 
-  // Its new value is itself times a constant, chosen by a test of gradients.
-  void markDynamic(const State &state) {
+  // Its new value is itself times a constant, chosen by a test of gradients; a state that a step which fails the test
+  // leaves alone is another.
+  void markDynamic(const State &state, const Outcome &whenSkipped) {
     auto factor = factors.find(state.input);
-    if (factor == factors.end())
+    if (factor == factors.end() || whenSkipped.isOld(state.input))
       return;
     bool isMultiplied = false, isDecided = false;
     walkBack(flow, state.next, [&](ValueId value, auto push) {

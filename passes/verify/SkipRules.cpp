@@ -1,6 +1,7 @@
 // The finite check and the skip. A step whose gradients are not finite must leave parameters and moments as they were:
 // evaluated here with every test of a gradient failing. And the tests that decide must look at every gradient.
 #include "passes/verify/Rules.h"
+#include "passes/verify/SkipAnalysis.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -11,220 +12,12 @@ namespace recast::verify {
 namespace {
 
 constexpr uint8_t kNan = 1, kInf = 2, kBoth = kNan | kInf;
-// Largest finite f16: bounds from here on are limits of types.
-constexpr double kLargestF16 = 65504;
-
-/// What a value is in a step whose gradients are all non-finite.
-struct Outcome {
-  enum Type : uint8_t { Unknown, Old, Number } type = Unknown;
-  ValueId state = kNone; ///< Of Old: the state input that the value equals.
-  double number = 0;     ///< Of Number; booleans are 0 and 1.
-  bool operator==(const Outcome &o) const { return type == o.type && state == o.state && number == o.number; }
-};
-
-struct SkipAnalysis {
-  const FlowGraph &flow;
-  const Roles &roles;
-  std::vector<Outcome> outcomes;
-  std::vector<char> zeroed; ///< x * 0 and x - x: NaN exactly where x is not finite.
-
-  void run(llvm::ArrayRef<State> states) {
-    outcomes.resize(flow.size());
-    zeroed.resize(flow.size(), 0);
-    llvm::DenseSet<ValueId> inputs;
-    for (const State &state : states)
-      inputs.insert(state.input);
-    for (ValueId value = 0; value < flow.size(); ++value) {
-      if (inputs.contains(value))
-        outcomes[value] = {Outcome::Old, value, 0};
-      else
-        outcomes[value] = evaluate(value);
-    }
-  }
-
-  // Through a narrower type it would not be the old value.
-  static bool keepsValue(const FlowNode &moved, const FlowNode &old) {
-    auto width = [](Element element) {
-      return element == Element::F64 ? 3 : element == Element::F32 ? 2 : element == Element::Low ? 1 : 0;
-    };
-    bool isWider = width(old.element) > 0 && width(moved.element) > width(old.element);
-    return moved.elementType == old.elementType || isWider;
-  }
-
-  static Outcome number(double x) { return {Outcome::Number, kNone, x}; }
-
-  bool isNumber(ValueId value, double x) const {
-    return outcomes[value].type == Outcome::Number && outcomes[value].number == x;
-  }
-
-  Outcome evaluate(ValueId value) {
-    const FlowNode &node = flow[value];
-    auto mains = node.main();
-    bool dependsOnBatch = llvm::any_of(mains, [&](ValueId main) { return roles.dependsOnBatch[main]; });
-    switch (node.kind) {
-    case Kind::Constant:
-      return node.isNumber() ? number(node.number) : Outcome();
-    case Kind::Test:
-      return dependsOnBatch ? number(node.has(FlowNode::TrueIfFinite) ? 0 : 1) : Outcome();
-    case Kind::Compare:
-      return compare(node);
-    case Kind::Logic:
-      return logic(node);
-    case Kind::Select:
-      return choose(node);
-    case Kind::Move: {
-      zeroed[value] = zeroed[mains[0]];
-      const Outcome &moved = outcomes[mains[0]];
-      bool isSame = node.has(FlowNode::Elementwise) && !node.has(FlowNode::Negates);
-      // A sum or slice of equal numbers still has the sign and the truth of one.
-      if (moved.type == Outcome::Number)
-        return node.has(FlowNode::Negates) ? number(-moved.number) : moved;
-      return isSame && (moved.type != Outcome::Old || keepsValue(node, flow[moved.state])) ? moved : Outcome();
-    }
-    case Kind::Homogeneous:
-    case Kind::Statistic:
-      zeroed[value] = zeroed[mains[0]];
-      return outcomes[mains[0]].type == Outcome::Number ? number(std::abs(outcomes[mains[0]].number)) : Outcome();
-    case Kind::Sum:
-      return add(value);
-    case Kind::Product:
-      return multiply(value);
-    case Kind::Extremum:
-    case Kind::Join:
-      zeroed[value] = llvm::any_of(mains, [&](ValueId main) { return zeroed[main]; });
-      return llvm::all_of(mains, [&](ValueId main) { return outcomes[main] == outcomes[mains[0]]; })
-                 ? outcomes[mains[0]]
-                 : Outcome();
-    case Kind::LoopResult:
-      return outcomes[mains[0]] == outcomes[mains.back()] ? outcomes[mains[0]] : Outcome();
-    case Kind::Carry: // Unchanged only if the body hands it on, which the loop's result tells.
-      return outcomes[mains[0]];
-    default:
-      return {};
-    }
-  }
-
-  // The truth that a comparison has where the tensor is not finite: none holds for NaN, infinities exceed every bound.
-  Outcome compare(const FlowNode &node) {
-    if (node.main().size() != 2)
-      return {};
-    ValueId a = node.main()[0], b = node.main()[1];
-    auto op = static_cast<CompareOp>(node.code);
-    if (zeroed[a] || zeroed[b])
-      return number(0);
-    if (a == b && roles.dependsOnBatch[a])
-      return number(0);
-    if (outcomes[a].type == Outcome::Number && outcomes[b].type == Outcome::Number) {
-      double x = outcomes[a].number, y = outcomes[b].number;
-      switch (op) {
-      case CompareOp::Less:
-        return number(x < y);
-      case CompareOp::LessOrEqual:
-        return number(x <= y);
-      case CompareOp::Greater:
-        return number(x > y);
-      case CompareOp::GreaterOrEqual:
-        return number(x >= y);
-      case CompareOp::Equal:
-        return number(x == y);
-      }
-    }
-    bool isLess = op == CompareOp::Less || op == CompareOp::LessOrEqual;
-    auto isLimit = [&](ValueId value) {
-      return outcomes[value].type == Outcome::Number && !(std::abs(outcomes[value].number) < kLargestF16);
-    };
-    if (roles.dependsOnBatch[a] && isLimit(b))
-      return number(!isLess);
-    if (roles.dependsOnBatch[b] && isLimit(a))
-      return number(isLess || op == CompareOp::Equal);
-    return {};
-  }
-
-  Outcome logic(const FlowNode &node) {
-    auto op = static_cast<LogicOp>(node.code);
-    Outcome a = outcomes[node.main()[0]];
-    if (op == LogicOp::Not)
-      return a.type == Outcome::Number ? number(a.number == 0) : Outcome();
-    if (node.main().size() != 2)
-      return {};
-    Outcome b = outcomes[node.main()[1]];
-    bool knowsA = a.type == Outcome::Number, knowsB = b.type == Outcome::Number;
-    if (op == LogicOp::Or && ((knowsA && a.number != 0) || (knowsB && b.number != 0)))
-      return number(1);
-    if (op == LogicOp::And && ((knowsA && a.number == 0) || (knowsB && b.number == 0)))
-      return number(0);
-    if (!knowsA || !knowsB)
-      return {};
-    bool x = a.number != 0, y = b.number != 0;
-    return number(op == LogicOp::Or ? x || y : op == LogicOp::And ? x && y : x != y);
-  }
-
-  Outcome choose(const FlowNode &node) {
-    if (node.main().size() != 2)
-      return {};
-    Outcome a = outcomes[node.main()[0]], b = outcomes[node.main()[1]];
-    ValueId condition = node.condition();
-    if (condition != kNone && outcomes[condition].type == Outcome::Number)
-      return outcomes[condition].number != 0 ? a : b;
-    return a == b ? a : Outcome();
-  }
-
-  Outcome add(ValueId value) {
-    const FlowNode &node = flow[value];
-    zeroed[value] = (node.has(FlowNode::Subtract) && node.main().size() == 2 && node.main()[0] == node.main()[1] &&
-                     roles.dependsOnBatch[value]) ||
-                    llvm::any_of(node.main(), [&](ValueId main) { return zeroed[main]; });
-    if (node.has(FlowNode::Mean))
-      return {};
-    Outcome result = number(0);
-    for (auto [i, main] : llvm::enumerate(node.main())) {
-      Outcome term = outcomes[main];
-      bool subtracts = i > 0 && node.has(FlowNode::Subtract);
-      if (term.type == Outcome::Unknown)
-        return {};
-      if (term.type == Outcome::Number && term.number == 0)
-        continue;
-      if (result.type == Outcome::Number && result.number == 0 && !subtracts)
-        result = term;
-      else if (result.type == Outcome::Number && term.type == Outcome::Number)
-        result.number += subtracts ? -term.number : term.number;
-      else
-        return {};
-    }
-    return result;
-  }
-
-  // 0 times a gradient that is not finite is NaN: masks by products do not skip.
-  Outcome multiply(ValueId value) {
-    const FlowNode &node = flow[value];
-    auto mains = node.main();
-    bool hasZero = llvm::any_of(mains, [&](ValueId main) { return isNumber(main, 0); });
-    zeroed[value] =
-        (hasZero && roles.dependsOnBatch[value]) || llvm::any_of(mains, [&](ValueId main) { return zeroed[main]; });
-    Outcome result = number(1);
-    for (ValueId main : mains) {
-      Outcome factor = outcomes[main];
-      if (hasZero && !roles.dependsOnBatch[main])
-        continue;
-      if (factor.type == Outcome::Unknown)
-        return {};
-      if (factor.type == Outcome::Number && result.type == Outcome::Number)
-        result.number *= factor.number;
-      else if (isNumber(main, 1))
-        continue;
-      else if (result.type == Outcome::Number && result.number == 1)
-        result = factor;
-      else
-        return {};
-    }
-    return hasZero ? number(0) : result;
-  }
-};
 
 /// Which tensors a condition tests, and for what.
 class Coverage {
 public:
-  Coverage(const SkipAnalysis &analysis) : analysis(analysis), flow(analysis.flow), roles(analysis.roles) {}
+  Coverage(const FlowGraph &flow, const Roles &roles, const SkipAnalysis &analysis)
+      : analysis(analysis), flow(flow), roles(roles) {}
 
   const llvm::DenseMap<ValueId, uint8_t> &of(std::vector<ValueId> conditions) {
     llvm::sort(conditions);
@@ -282,7 +75,8 @@ private:
         push(node.main());
         break;
       case Kind::Select: // Unless it masks.
-        if (llvm::none_of(node.main(), [&](ValueId main) { return flow[main].kind == Kind::Constant; }))
+        if (node.has(FlowNode::Arithmetic) ||
+            llvm::none_of(node.main(), [&](ValueId main) { return flow[main].kind == Kind::Constant; }))
           push(node.main());
         break;
       case Kind::Product:
@@ -321,7 +115,7 @@ private:
                      });
       return hasBound && !isLeast ? kInf : 0;
     }
-    if (node.kind != Kind::Select || node.condition() == kNone)
+    if (node.kind != Kind::Select || node.condition() == kNone || node.has(FlowNode::Arithmetic))
       return 0;
     std::vector<ValueId> list = rootsOf(mains);
     llvm::SmallDenseSet<ValueId> chosen(list.begin(), list.end());
@@ -425,7 +219,7 @@ struct SkipRules {
     std::vector<State> states = roles.parameters;
     llvm::append_range(states, roles.moments);
     llvm::append_range(states, roles.kept);
-    analysis.run(states);
+    analysis = analyseSkip(flow, roles.dependsOnBatch, states);
     std::vector<ValueId> tests;
     for (const State &state : states)
       llvm::append_range(tests, conditionsOf(state));
@@ -437,7 +231,7 @@ struct SkipRules {
   }
 
   void checkTests(const std::vector<ValueId> &allTests) {
-    Coverage coverage(analysis);
+    Coverage coverage(flow, roles, analysis);
     for (const State &state : roles.parameters) {
       std::vector<ValueId> conditions = conditionsOf(state);
       const auto &covered = coverage.of(conditions.empty() ? allTests : conditions);
@@ -460,7 +254,7 @@ struct SkipRules {
   void checkSkips(const std::vector<State> &states, bool hasNoTest) {
     for (const State &state : states) {
       const Outcome &outcome = analysis.outcomes[state.next];
-      if (outcome.type == Outcome::Old && outcome.state == state.input)
+      if (outcome.isOld(state.input))
         continue;
       if (hasNoTest) // Reported as an unchecked gradient.
         continue;
@@ -488,7 +282,7 @@ struct SkipRules {
 bool checkSkipRules(RuleContext &context) {
   if (context.roles.parameters.empty())
     return false;
-  SkipRules rules{context, context.flow, context.roles, {context.flow, context.roles, {}, {}}};
+  SkipRules rules{context, context.flow, context.roles, {}};
   return rules.run();
 }
 

@@ -130,6 +130,8 @@ bool isReshaped(const FlowGraph &flow, const FlowNode &node) {
 // Of the function, not of how the operator is called.
 llvm::hash_code functionOf(const FlowNode &node) {
   switch (node.kind) {
+  case Kind::Select: // However it is written.
+    return llvm::hash_combine(static_cast<int>(node.kind), node.loop);
   case Kind::Sum:
   case Kind::Product:
   case Kind::Quotient:
@@ -140,6 +142,22 @@ llvm::hash_code functionOf(const FlowNode &node) {
     [[fallthrough]];
   default:
     return llvm::hash_combine(node.signature, static_cast<int>(node.kind), node.loop);
+  }
+}
+
+bool isCommutative(const FlowNode &node) {
+  switch (node.kind) {
+  case Kind::Sum: // The sign is in the operand's number.
+  case Kind::Product:
+    return node.has(FlowNode::Elementwise);
+  case Kind::Extremum:
+    return static_cast<ExtremumOp>(node.code) != ExtremumOp::Clip;
+  case Kind::Compare:
+    return static_cast<CompareOp>(node.code) == CompareOp::Equal;
+  case Kind::Logic:
+    return true;
+  default:
+    return false;
   }
 }
 
@@ -178,7 +196,7 @@ std::vector<uint64_t> numberValues(const FlowGraph &flow, const Roles &roles, bo
     for (auto [i, input] : llvm::enumerate(node.inputs))
       if (input < value)
         operands.push_back(node.has(FlowNode::Subtract) && i > 0 ? ~numbers[input] : numbers[input]);
-    if ((node.kind == Kind::Sum || node.kind == Kind::Product) && node.has(FlowNode::Elementwise))
+    if (isCommutative(node))
       llvm::sort(operands);
     hash = llvm::hash_combine(hash, llvm::hash_combine_range(operands.begin(), operands.end()));
     numbers[value] = node.kind == Kind::Carry ? static_cast<uint64_t>(llvm::hash_value(value + 1)) : uint64_t(hash);

@@ -312,10 +312,14 @@ Value neutral(ImplicitLocOpBuilder &b, Op op, DType type, Type like) {
   Type result = typeLike(computeType(b.getContext(), type), like);
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (isFloat(type))
-    return constantOf(b, result, op == Op::ReduceSum ? 0.0 : op == Op::ReduceMax ? -infinity : infinity);
+    return constantOf(b, result,
+                      op == Op::ReduceSum    ? 0.0
+                      : op == Op::ReduceProd ? 1.0
+                      : op == Op::ReduceMax  ? -infinity
+                                             : infinity);
   unsigned width = getElementTypeOrSelf(result).getIntOrFloatBitWidth();
-  if (op == Op::ReduceSum)
-    return constantOf(b, result, int64_t(0));
+  if (!isExtreme(op))
+    return constantOf(b, result, int64_t(op == Op::ReduceProd));
   bool isHighest = op == Op::ReduceMin;
   APInt bound = isSigned(type) ? (isHighest ? APInt::getSignedMaxValue(width) : APInt::getSignedMinValue(width))
                                : (isHighest ? APInt::getMaxValue(width) : APInt::getMinValue(width));
@@ -323,8 +327,10 @@ Value neutral(ImplicitLocOpBuilder &b, Op op, DType type, Type like) {
 }
 
 Value accumulate(ImplicitLocOpBuilder &b, Op op, DType type, Value sum, Value x) {
-  if (op != Op::ReduceSum)
+  if (isExtreme(op))
     return extreme(b, op == Op::ReduceMax, type, sum, x);
+  if (op == Op::ReduceProd)
+    return isFloat(type) ? arith::MulFOp::create(b, sum, x).getResult() : arith::MulIOp::create(b, sum, x).getResult();
   return isFloat(type) ? arith::AddFOp::create(b, sum, x).getResult() : arith::AddIOp::create(b, sum, x).getResult();
 }
 

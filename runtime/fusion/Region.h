@@ -30,7 +30,7 @@ enum class Op : uint8_t {
   Sub,
   Mul,
   Div, ///< Floats only.
-  Pow, ///< F64 without dimensions only.
+  Pow, ///< F64 only.
   Max, ///< NaN where an operand is NaN.
   Min,
   // Bool results. Comparisons with NaN are false.
@@ -48,14 +48,16 @@ enum class Op : uint8_t {
   // Elements in other places.
   View,   ///< The same elements in the same order under other dims.
   Expand, ///< Broadcast to `dims`.
-  // Over `axes`, which stay with size 1. Sums of floats are F64, of integers I64; extremes have the operand's type and
-  // give NaN where there is one.
+  // Over `axes`, which stay with size 1. Sums and products of floats are F64, of integers I64; extremes have the
+  // operand's type and give NaN where there is one.
   ReduceSum,
+  ReduceProd,
   ReduceMax,
   ReduceMin,
 };
 
 inline bool isReduction(Op op) { return op >= Op::ReduceSum; }
+inline bool isExtreme(Op op) { return op == Op::ReduceMax || op == Op::ReduceMin; }
 
 struct Expr {
   Op op = Op::Input;

@@ -69,7 +69,7 @@ int RegionBuilder::reduce(Op op, int x, std::vector<int64_t> axes) {
     count *= dims[static_cast<size_t>(axis)];
     dims[static_cast<size_t>(axis)] = 1;
   }
-  DType type = typeOf(x), result = op != Op::ReduceSum ? type : isFloat(type) ? DType::F64 : DType::I64;
+  DType type = typeOf(x), result = isExtreme(op) ? type : isFloat(type) ? DType::F64 : DType::I64;
   if (count == 1)
     return view(cast(x, result), std::move(dims));
   return add({.op = op, .type = result, .dims = std::move(dims), .args = {x}, .axes = std::move(axes)});

@@ -38,7 +38,7 @@ public:
   int cast(int x, DType type);
   int view(int x, std::vector<int64_t> dims);
   int expand(int x, std::vector<int64_t> dims);
-  /// Axes keep size 1. ReduceSum widens to F64 or I64.
+  /// Axes keep size 1. ReduceSum and ReduceProd widen to F64 or I64.
   int reduce(Op op, int x, std::vector<int64_t> axes);
   /// f32 for the 16-bit types.
   int widened(int x) { return byteSize(typeOf(x)) == 2 && isFloat(typeOf(x)) ? cast(x, DType::F32) : x; }

@@ -24,7 +24,7 @@ private:
   struct Sum {
     Op op;
     DType type;
-    bool isWatched() const { return op != Op::ReduceSum && isFloat(type); }
+    bool isWatched() const { return isExtreme(op) && isFloat(type); }
   };
   mlir::Value join(const Sum &sum, mlir::Value x, mlir::Value y);
   mlir::Value overLanes(const Sum &sum, mlir::Value x);

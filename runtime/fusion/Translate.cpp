@@ -138,15 +138,25 @@ bool pRelu(T &t) {
   int x = t.b.widened(t.in[0]), slope = t.b.widened(t.in[1]);
   return t.give(t.b.cast(t.b.select(t.negative(x), t.b.times(slope, x), x), t.outType()));
 }
+/// In f64, whose rounding does not show in an f32.
+bool anyPower(T &t) {
+  DType type = t.b.typeOf(t.in[0]);
+  if (type == DType::F64)
+    return t.refuse("f64");
+  int y = t.b.binary(Op::Pow, t.b.cast(t.in[0], DType::F64), t.b.cast(t.in[1], DType::F64));
+  return mayBroadcast(t) && t.give(t.b.cast(t.b.cast(y, DType::F32), type));
+}
 bool power(T &t) {
   int x = t.in[0];
   DType type = t.b.typeOf(x);
   const TensorRef &constant = t.spec.constants[1];
   if (type == DType::F64 && t.has(1) && t.b.typeOf(t.in[1]) == DType::F64 && t.spec.outputs[0].elems() == 1)
     return t.give(t.b.binary(Op::Pow, x, t.in[1]));
-  if (!isFloat(type) || !constant.data || constant.elems() != 1 || !isFloat(constant.dtype) ||
+  if (!isFloat(type))
+    return t.refuse("a power of integers");
+  if (!constant.data || constant.elems() != 1 || !isFloat(constant.dtype) ||
       t.spec.outputs[0].elems() != t.b.at(x).elems())
-    return t.refuse("a power that is no constant");
+    return anyPower(t);
   double exponent = t.b.at(t.in[1]).number;
   if (exponent == 2)
     return t.give(t.b.times(x, x));
@@ -158,12 +168,33 @@ bool power(T &t) {
   if (exponent == -1)
     return t.give(t.b.cast(t.reciprocal(wide), type));
   if (exponent != 0.5 && exponent != -0.5)
-    return t.refuse("a power other than 2, 3, -1, 0.5 and -0.5");
+    return anyPower(t);
   // pow() gives +0 for -0 and infinity for -infinity.
   constexpr double infinity = std::numeric_limits<double>::infinity();
   int root = t.b.unary(Op::Sqrt, t.b.plus(wide, t.number(wide, 0)));
   root = t.b.select(t.b.compare(Op::Equal, wide, t.number(wide, -infinity)), t.number(wide, infinity), root);
   return t.give(t.b.cast(exponent < 0 ? t.reciprocal(root) : root, type));
+}
+
+/// Towards higher or lower bits. A count that is negative or no less than the type's bits moves all of them out.
+bool bitShift(T &t) {
+  RegionBuilder &b = t.b;
+  DType type = b.typeOf(t.in[0]);
+  size_t bytes = byteSize(type);
+  DType bits = bytes == 1 ? DType::U8 : bytes == 2 ? DType::U16 : bytes == 4 ? DType::U32 : DType::U64;
+  int x = b.cast(t.in[0], bits), count = b.cast(t.in[1], bits);
+  auto shifted = [&](Op op, int word) {
+    int isInside = b.less(count, b.constantInt(bits, static_cast<int64_t>(8 * bytes)));
+    return b.select(isInside, b.binary(op, word, count), b.constantInt(bits, 0));
+  };
+  if (t.spec.attrs.stringView("direction", "") == "LEFT")
+    return t.give(b.cast(shifted(Op::ShiftLeft, x), type));
+  if (type == bits)
+    return t.give(shifted(Op::ShiftRight, x));
+  // What comes in on the left is the sign.
+  int isNegative = b.less(t.in[0], b.constantInt(type, 0));
+  int moved = shifted(Op::ShiftRight, b.select(isNegative, b.logicalNot(x), x));
+  return t.give(b.cast(b.select(isNegative, b.logicalNot(moved), moved), type));
 }
 
 bool variadicSum(T &t, bool isMean) {
@@ -208,6 +239,21 @@ bool castTo(T &t) {
     return t.refuse("a conversion that would round twice");
   return t.give(t.b.cast(t.in[0], to));
 }
+/// That drops nothing: a mask holds true everywhere.
+bool dropout(T &t) {
+  auto isZero = [&](size_t k) {
+    const TensorRef *constant = k < t.spec.constants.size() ? &t.spec.constants[k] : nullptr;
+    return constant && constant->data &&
+           dispatchAny(constant->dtype, [&]<typename E>() { return static_cast<double>(*constant->as<E>()) == 0; });
+  };
+  bool isLeftOut = t.spec.inputs.size() < 3 || !t.spec.inputs[2].present() || isZero(2);
+  if (t.spec.version < 12 ? t.spec.version < 7 : !isLeftOut && !isZero(1))
+    return t.refuse("it drops elements");
+  t.give(t.in[0]);
+  if (t.spec.outputs.size() > 1 && t.spec.outputs[1].present())
+    t.give(t.b.expand(t.b.constant(t.outType(1), 1), t.spec.outputs[1].dims));
+  return true;
+}
 bool view(T &t) { return t.give(t.b.view(t.in[0], t.spec.outputs[0].dims)); }
 bool expand(T &t) { return t.give(t.b.expand(t.in[0], t.spec.outputs[0].dims)); }
 
@@ -241,15 +287,15 @@ int64_t countOver(std::span<const int64_t> dims, std::span<const int64_t> axes) 
 }
 
 enum class Term { Value, Magnitude, Square };
-enum class Finish { Sum, Mean, Root, Log };
+enum class Finish { None, Mean, Root, Log };
 
-template <Term term, Finish finish> bool reduceSum(T &t) {
+template <Term term, Finish finish = Finish::None, Op join = Op::ReduceSum> bool reduceTerms(T &t) {
   std::vector<int64_t> axes;
   int x = t.in[0];
   DType type = t.b.typeOf(x);
   if (!readAxes(t, axes))
     return false;
-  if (type == DType::Bool || (!isFloat(type) && finish != Finish::Sum))
+  if (type == DType::Bool || (!isFloat(type) && finish != Finish::None))
     return t.refuse("the operand is no float");
   int64_t count = countOver(t.spec.inputs[0].dims, axes);
   if (term == Term::Magnitude)
@@ -258,7 +304,7 @@ template <Term term, Finish finish> bool reduceSum(T &t) {
     x = t.b.cast(x, isFloat(type) ? DType::F64 : DType::I64);
     x = t.b.times(x, x);
   }
-  int sum = t.b.reduce(Op::ReduceSum, x, axes);
+  int sum = t.b.reduce(join, x, axes);
   if (finish == Finish::Mean)
     sum = t.b.over(sum, t.number(sum, static_cast<double>(count)));
   if (finish == Finish::Root || finish == Finish::Log)
@@ -273,9 +319,8 @@ template <Op op> bool reduceExtreme(T &t) {
   DType type = t.b.typeOf(t.in[0]);
   if (!readAxes(t, axes))
     return false;
-  if (type == DType::Bool)
-    return t.refuse("the operand is bool");
-  int result = t.b.reduce(op, t.b.widened(t.in[0]), axes);
+  int x = type == DType::Bool ? t.b.cast(t.in[0], DType::U8) : t.b.widened(t.in[0]);
+  int result = t.b.reduce(op, x, axes);
   return t.give(t.b.view(t.b.cast(result, type), t.spec.outputs[0].dims));
 }
 
@@ -544,6 +589,7 @@ constexpr Row kRows[] = {
     {"", "BitwiseAnd", binary<Op::And>},
     {"", "BitwiseOr", binary<Op::Or>},
     {"", "BitwiseXor", binary<Op::Xor>},
+    {"", "BitShift", bitShift},
     {"", "Equal", compare<Op::Equal>},
     {"", "Less", compare<Op::Less>},
     {"", "LessOrEqual", compare<Op::LessEqual>},
@@ -559,18 +605,20 @@ constexpr Row kRows[] = {
     {"", "Where", where},
     {"", "Cast", castTo},
     {"", "CastLike", castTo},
+    {"", "Dropout", dropout},
     {"", "Identity", view},
     {"", "Reshape", view},
     {"", "Flatten", view},
     {"", "Squeeze", view},
     {"", "Unsqueeze", view},
     {"", "Expand", expand},
-    {"", "ReduceSum", reduceSum<Term::Value, Finish::Sum>},
-    {"", "ReduceMean", reduceSum<Term::Value, Finish::Mean>},
-    {"", "ReduceL1", reduceSum<Term::Magnitude, Finish::Sum>},
-    {"", "ReduceL2", reduceSum<Term::Square, Finish::Root>},
-    {"", "ReduceSumSquare", reduceSum<Term::Square, Finish::Sum>},
-    {"", "ReduceLogSum", reduceSum<Term::Value, Finish::Log>},
+    {"", "ReduceSum", reduceTerms<Term::Value>},
+    {"", "ReduceMean", reduceTerms<Term::Value, Finish::Mean>},
+    {"", "ReduceL1", reduceTerms<Term::Magnitude>},
+    {"", "ReduceL2", reduceTerms<Term::Square, Finish::Root>},
+    {"", "ReduceSumSquare", reduceTerms<Term::Square>},
+    {"", "ReduceLogSum", reduceTerms<Term::Value, Finish::Log>},
+    {"", "ReduceProd", reduceTerms<Term::Value, Finish::None, Op::ReduceProd>},
     {"", "ReduceMax", reduceExtreme<Op::ReduceMax>},
     {"", "ReduceMin", reduceExtreme<Op::ReduceMin>},
     {"", "Softmax", softmax<false>},
@@ -601,8 +649,8 @@ bool hasForm(const StepSpec &spec) { return findRow(spec) != nullptr; }
 
 bool readsValue(const StepSpec &spec, size_t operand) {
   if (spec.op.starts_with("Reduce") || spec.op == "Reshape" || spec.op == "Squeeze" || spec.op == "Unsqueeze" ||
-      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "reduce_to" || spec.op == "dropout_mask" ||
-      spec.op == "random_uniform")
+      spec.op == "Expand" || spec.op == "CastLike" || spec.op == "Dropout" || spec.op == "reduce_to" ||
+      spec.op == "dropout_mask" || spec.op == "random_uniform")
     return operand == 0 || (operand == 2 && spec.op == "dropout_mask");
   return true;
 }

@@ -129,9 +129,12 @@ def clip(g, gradients, how, bound=1.0):
 
 def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=False, check=("w1", "b1", "w2", "b2"),
          test="zero-product", skip="where", skipped=("w1", "b1", "w2", "b2"), optimizer="adam", master=F32, moments=F32,
-         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div", check_clipped=False):
+         dynamic=True, weight_decay=False, scaled_seed_only=False, unscale_by="div", check_clipped=False,
+         decay=None):
     """One step. `scale`: input, constant or None. `scale_loss`, `unscale`: how often. `check`, `skipped`: which
-    parameters' gradients are tested, and whose updates are skipped; `check_clipped`: after the clip."""
+    parameters' gradients are tested, and whose updates are skipped; `check_clipped`: after the clip. `dynamic`: the
+    scale changes; "product": chosen by products. `decay`: the rate has a factor that decays; "where", "product": how a
+    step that is skipped keeps it; "moved": it does not."""
     g = Graph()
     x, target = g.input("a", [8, 4]), g.input("b", [8, 2])
     shapes = {"w1": [4, 3], "b1": [3], "w2": [3, 2], "b2": [2]}
@@ -179,6 +182,18 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
     if check_clipped:
         found = finite(g, values, test)
 
+    def blend(on, off):
+        """`on` where the step is skipped, for finite numbers."""
+        mask = g("Cast", found, to=F32)
+        return g("Add", g("Mul", mask, on), g("Mul", off, g("Sub", g.const(1.0), mask)))
+
+    if decay:
+        factor_now = g.input("k", [], F32, 1.0)
+        decayed = g("Mul", factor_now, g.const(0.999))
+        rate = g("Mul", rate, decayed)
+        g.output({"where": lambda: g("Where", found, factor_now, decayed), "moved": lambda: g("Identity", decayed),
+                  "product": lambda: blend(factor_now, decayed)}[decay](), [])
+
     for (name, param), gradient in zip(params.items(), values):
         i, shape = param, shapes[name]
 
@@ -219,7 +234,8 @@ def step(scale="input", scale_loss=1, unscale=1, clip_how="norm", clip_first=Fal
     if factor and not scaled_seed_only:
         g.output(scaled, [])
     if factor and dynamic and scale == "input" and found:
-        g.output(g("Where", found, g("Mul", factor, g.const(0.5)), g("Mul", factor, g.const(2.0))), [])
+        less, more = g("Mul", factor, g.const(0.5)), g("Mul", factor, g.const(2.0))
+        g.output(blend(less, more) if dynamic == "product" else g("Where", found, less, more), [])
     return g.model()
 
 

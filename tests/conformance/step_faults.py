@@ -1,5 +1,6 @@
 """Faults put into a step that recast-opt wrote: each function edits the model and gives the rules that may be reported
 and the nodes of which one must stand in a chain. None where the step has no place for the fault."""
+import json
 import re
 
 import numpy as np
@@ -8,7 +9,10 @@ import plain_steps as plain
 from onnx import TensorProto, helper
 from step_rewrites import copy_of
 
-PARAMETER_UPDATES = {"adamw", "adam", "sgd", "adagrad", "rmsprop", "nadam", "radam", "lion"}
+# The operands that the results of an update replace.
+OLD = {"adamw": (1, 3, 4, 11), "adam": (1, 3, 4, 11), "sgd": (1, 3), "adagrad": (1, 3), "rmsprop": (1, 3, 4, 5),
+       "nadam": (1, 3, 4, 5), "radam": (1, 3, 4), "lion": (1, 3)}
+PARAMETER_UPDATES = set(OLD)
 
 
 class Step:
@@ -196,19 +200,56 @@ def update_anyway(step, rng):
     return forget_skip(step, rng, PARAMETER_UPDATES)
 
 
-def moment_anyway(step, rng):
-    """A moment by a second update, which nothing skips."""
-    updates = [n for n in step.updates if len(n.output) > 1 and n.output[1]]
-    if not step.unscale or not updates:
+def moment_anyway(step, rng, outputs=slice(1, None)):
+    """A moment, or another state of an update, by a second update, which nothing skips."""
+    places = [(n, i) for n in step.updates for i in range(len(n.output))[outputs] if n.output[i]]
+    if not step.unscale or not places:
         return None
-    node = pick(rng, updates)
+    node, place = pick(rng, places)
     again = copy_of(node)
     again.name = "fault.again"
     again.input[0] = step.constant(False, np.bool_)
-    again.output[:] = [v if i == 1 else f"fault.again.{i}" for i, v in enumerate(node.output)]
-    node.output[1] = "fault.moment"
+    again.output[:] = [v if i == place else f"fault.again.{i}" for i, v in enumerate(node.output)]
+    node.output[place] = "fault.moment"
     step.insert_after(node, again)
     return {"update-outside-skip"}, [again.name]
+
+
+def product_anyway(step, rng):
+    """NAdam's product of momenta."""
+    return moment_anyway(step, rng, slice(3, None)) if step.updates[0].op_type == "nadam" else None
+
+
+def own_state(step, rng):
+    """A number of its own that an update is multiplied by, and that decays: its name, and its new value."""
+    node = pick(rng, step.updates)
+    rate = "lr" if "lr" in node.input else None
+    if not step.unscale or not rate:
+        return None
+    shape = pick(rng, [[], [1]])
+    step.graph.input.append(helper.make_tensor_value_info("fault.decay", TensorProto.FLOAT, shape))
+    step.graph.initializer.append(helper.make_tensor("fault.decay", TensorProto.FLOAT, shape, [1.0]))
+    step.graph.output.append(helper.make_tensor_value_info("fault.decay.next", TensorProto.FLOAT, shape))
+    decayed = step.node("Mul", ["fault.decay", step.constant(0.999, np.float32)])
+    kind = next(v.type.tensor_type.elem_type for v in step.graph.input if v.name == rate)
+    squeezed = step.node("Squeeze", [decayed.output[0]])
+    scalar = step.node("Cast", [squeezed.output[0]], to=kind)
+    faster = step.node("Mul", [rate, scalar.output[0]])
+    step.redirect(rate, faster.output[0], [node])
+    step.insert_before(node, decayed, squeezed, scalar, faster)
+    for entry in step.model.metadata_props:
+        if entry.key == "recast.state":
+            entry.value = json.dumps({**json.loads(entry.value), "fault.decay": "fault.decay.next"})
+    return decayed, node.input[0]
+
+
+def decay_anyway(step, rng):
+    """Any number that updates are computed from, and that moves in a step that is skipped."""
+    made = own_state(step, rng)
+    if not made:
+        return None
+    step.insert_after(made[0], step.node("Identity", [made[0].output[0]], "fault.decay.next"))
+    return {"update-outside-skip"}, [made[0].name]
 
 
 def count_anyway(step, rng):
@@ -334,9 +375,9 @@ def statistics_of_recompute(step, rng):
 
 
 FAULTS = [keep_one_scaled, keep_all_scaled, unscale_one_again, unscale_all_again, clip_first, miss_one,
-          look_for_one_kind, check_clipped_values, update_anyway, moment_anyway, count_anyway, average_anyway, history_anyway,
-          skip_by_product, scale_twice, scale_a_part, unscale_by_new_scale, sum_in_low_precision,
-          statistics_of_recompute]
+          look_for_one_kind, check_clipped_values, update_anyway, moment_anyway, product_anyway, decay_anyway,
+          count_anyway, average_anyway, history_anyway, skip_by_product, scale_twice, scale_a_part,
+          unscale_by_new_scale, sum_in_low_precision, statistics_of_recompute]
 
 
 # --- Other complete checks, which are no faults ---
@@ -361,4 +402,57 @@ def check_clipped_by_norm(step, rng):
     replace_check(step, rng, list(step.clip.output[:-1]), pick(rng, plain.TESTS))
 
 
-HARMLESS = [another_check, check_unscaled, check_clipped_by_norm]
+# --- Other guards, which are no faults either ---
+
+def blend(step, c, on, off, rng, output):
+    """c on + (1 - c) off for finite numbers, in one of its forms; `off` comes out to the bit in each where c is 0."""
+    mask = step.node("Cast", [c], to=TensorProto.FLOAT)
+    one = step.constant(1.0, np.float32)
+    form = pick(rng, ["complement", "not", "where", "difference"])
+    if form == "difference":
+        difference = step.node("Sub", [on, off])
+        moved = step.node("Mul", [difference.output[0], mask.output[0]])
+        return [mask, difference, moved, step.node("Add", [off, moved.output[0]], output)]
+    if form == "complement":
+        rest = [step.node("Sub", [one, mask.output[0]])]
+    elif form == "not":
+        inverse = step.node("Not", [c])
+        rest = [inverse, step.node("Cast", [inverse.output[0]], to=TensorProto.FLOAT)]
+    else:
+        rest = [step.node("Where", [c, step.constant(0.0, np.float32), one])]
+    first, second = step.node("Mul", [mask.output[0], on]), step.node("Mul", [off, rest[-1].output[0]])
+    return [mask, *rest, first, second, step.node("Add", [second.output[0], first.output[0]], output)]
+
+
+def decay_by_product(step, rng):
+    """A state of finite numbers that a product with the mask and its complement keeps."""
+    made = own_state(step, rng)
+    if not made:
+        return
+    decayed, skip = made
+    apply = step.node("Not", [skip])
+    step.insert_after(decayed, apply, *blend(step, apply.output[0], decayed.output[0], "fault.decay", rng,
+                                             "fault.decay.next"))
+
+
+def update_of_zeros(step, rng):
+    """Gradients that are 0 in a step that is skipped, and an update kept by products: nothing there is NaN."""
+    nodes = [n for n in step.updates if n.input[0]]
+    if not step.unscale or not nodes:
+        return
+    node = pick(rng, nodes)
+    olds = {i: node.input[OLD[node.op_type][i]] for i, value in enumerate(node.output) if value}
+    skip, grad = node.input[0], node.input[2]
+    zeroed = step.node("Where", [skip, step.constant(0.0, np.float32), grad])
+    step.insert_before(node, zeroed)
+    node.input[2] = zeroed.output[0]
+    node.input[0] = step.constant(False, np.bool_)
+    apply = step.node("Not", [skip])
+    kept = [apply]
+    for index, old in olds.items():
+        value, node.output[index] = node.output[index], f"fault.new.{index}"
+        kept += blend(step, apply.output[0], node.output[index], old, rng, value)
+    step.insert_after(node, *kept)
+
+
+HARMLESS = [another_check, check_unscaled, check_clipped_by_norm, decay_by_product, update_of_zeros]

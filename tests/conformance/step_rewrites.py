@@ -11,6 +11,7 @@ import onnxruntime
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+MOVES = {"Identity", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 COMMUTATIVE = {"Add", "Mul", "And", "Or", "Xor", "Min", "Max", "Sum", "Equal"}
 
 
@@ -340,6 +341,53 @@ def mask_by_products(model, rng):
     w.replace(rule)
 
 
+def choose_by_products(model, rng):
+    """Where(c, a, b) as c a + (1 - c) b, but for the choices that keep a state, or 0: gradients may be NaN there.
+
+    Elsewhere a step whose numbers are finite gives the same ones, and in the others no infinity gets lost."""
+    w = Writer(model, rng)
+    values = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in tensors_of(model)}
+    special = {name for name, value in values.items() if not np.isfinite(value).all() or not value.any()}
+    makers = {o: n for body in all_bodies(model) for n in body.node for o in n.output}
+    given = {v if isinstance(v, str) else v.name for body in all_bodies(model) for v in body.input}
+    given |= {t.name for t in model.graph.initializer if np.prod(t.dims) > 1}
+
+    def is_state(value):
+        while value not in given and value in makers and makers[value].op_type in MOVES:
+            value = makers[value].input[0]
+        return value in given
+
+    def rule(node):
+        if node.op_type != "Where" or node.domain or any(is_state(v) or v in special for v in node.input[1:]):
+            return None
+        if w.types.get(node.output[0]) != TensorProto.FLOAT:
+            return None
+        c, a, b = node.input
+        mask = w("Cast", [c], to=TensorProto.FLOAT)
+        if rng.random() < 0.5:
+            inverse = w("Not", [c])
+            rest = [inverse, w("Cast", [inverse.output[0]], to=TensorProto.FLOAT)]
+        else:
+            one = w("Constant", [], value=helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]))
+            rest = [one, w("Sub", [one.output[0], mask.output[0]])]
+        on, off = w("Mul", [mask.output[0], a]), w("Mul", [b, rest[-1].output[0]])
+        return [mask, *rest, on, off, w("Add", [on.output[0], off.output[0]], node.output[0], node.name)]
+
+    w.replace(rule, 0.7)
+
+
+def tensors_of(model):
+    """Initializers, and Constants under their outputs' names."""
+    yield from model.graph.initializer
+    for body in all_bodies(model):
+        for node in body.node:
+            value = attribute(node, "value")
+            if node.op_type == "Constant" and isinstance(value, TensorProto) and value.data_type in FLOATS:
+                tensor = copy_of(value)
+                tensor.name = node.output[0]
+                yield tensor
+
+
 def move_constants(model, rng):
     """Constants as initializers, and initializers that are no state as constants."""
     inputs = {v.name for v in model.graph.input}
@@ -414,4 +462,4 @@ def optimize(model, rng):
 
 
 REWRITES = [inline, new_names, no_names, shuffle, insert_moves, swap_operands, rewrite_quotients, rewrite_squares,
-            split_sums, rewrite_choices, mask_by_products, move_constants, wrap, optimize]
+            split_sums, rewrite_choices, mask_by_products, choose_by_products, move_constants, wrap, optimize]

@@ -21,16 +21,11 @@ constexpr Gap kGaps[] = {
     {"RandomUniformLike", "CPU kernel", "all", kOnlyInSteps},
     {"If", "CUDA", "all", kHostDecides},
     {"Loop", "CUDA", "all", kHostDecides},
-    {"TopK", "CUDA", "1", kNotOnCuda},
-    {"BitShift", "CUDA", "all", kNotOnCuda},
-    {"LRN", "CUDA", "all", kNotOnCuda},
-    {"Mod", "CUDA", "all", kNotOnCuda},
     {"Multinomial", "CUDA", "all", kNotOnCuda},
     {"RandomNormal", "CUDA", "all", kOnlyInSteps},
     {"RandomNormalLike", "CUDA", "all", kOnlyInSteps},
     {"RandomUniform", "CUDA", "all", kOnlyInSteps},
     {"RandomUniformLike", "CUDA", "all", kOnlyInSteps},
-    {"ReduceProd", "CUDA", "all", kNotOnCuda},
 };
 
 } // namespace

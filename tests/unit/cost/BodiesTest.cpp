@@ -124,7 +124,7 @@ TEST(Bodies, ACallCostsItsFunctionsBody) {
 TEST(Bodies, WhatOnnxDefinesByOthersCostsTheirs) {
   // x - mean over sqrt(mean of squares - squared mean), by the standard's own function.
   Graph graph(R"(<ir_version: 8, opset_import: ["" : 17]>
-    g (float[2,3,4,4] x) => (float[2,3,4,4] y) { y = MeanVarianceNormalization(x) })");
+    g (double[2,3,4,4] x) => (double[2,3,4,4] y) { y = MeanVarianceNormalization(x) })");
   Cost cost = graph.cost();
   EXPECT_EQ(cost.known, Known::Yes);
   // Two means, a power, a difference and a quotient of every element, and some of every channel.

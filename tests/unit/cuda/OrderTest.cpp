@@ -37,6 +37,8 @@ TEST(CudaOrder, TopK) {
         compare({"TopK", 11, attrs}, {ties(type, {2, 40, 3}), count}, {{type, {2, k, 3}}, {DType::I64, {2, k, 3}}});
         compare({"TopK", 11, attrs}, {ties(type, {2, 40, 3}), count}, {{}, {DType::I64, {2, k, 3}}});
       }
+  compare({"TopK", 1, attributes({{"k", int64_t(2)}})}, {ties(DType::F32, {3, 9})},
+          {{DType::F32, {3, 2}}, {DType::I64, {3, 2}}});
   compare({"TopK", 11}, {randomArray(DType::F32, {2, 1000}, 4), i64({1}, {5})},
           {{DType::F32, {2, 5}}, {DType::I64, {2, 5}}});
 }

@@ -161,10 +161,22 @@ private:
     static constexpr const char *kGrowing[] = {"Elu", "Gelu", "Softplus", "HardSwish", "Mish", "Selu"};
     if (below(2))
       return define(std::string(kExact[below(3)]) + "(" + x->name + ")", x->dims, x->type, x->size, x->error);
+    if (below(5) == 0)
+      return power(*x);
     // |f'| <= 2 and |f| <= 2 |x| + 2; some ten roundings in f32, one in the type.
     double size = 2 * x->size + 2;
     define(std::string(kGrowing[below(std::size(kGrowing))]) + "(" + x->name + ")", x->dims, x->type, size,
            2 * x->error + size * (10 * 0x1p-23 + x->type.unit));
+  }
+
+  /// |x|^1.5, whose slope is 1.5 |x|^0.5: both round to f32 with an error of less than a unit, and to the type.
+  void power(Known x) {
+    define("Abs(" + x.name + ")", x.dims, x.type, x.size, x.error);
+    std::string base = known.back().name, exponent = fresh();
+    constants += (constants.empty() ? "" : ", ") + ("float " + exponent + " = {1.5}");
+    double size = std::pow(x.size, 1.5);
+    define("Pow(" + base + ", " + exponent + ")", x.dims, x.type, size,
+           1.5 * std::sqrt(x.size) * x.error + size * (2 * 0x1p-23 + x.type.unit));
   }
 
   void binary() {
@@ -212,7 +224,7 @@ private:
     std::string args = "<keepdims = " + std::to_string(int(keep)) + ">(" + x->name + ", " + ints(axes) + ")";
     // Both sum in f64, in orders of their own, and round once.
     double unit = x->type.unit;
-    switch (below(isFloatType(*x) ? 5 : 2)) {
+    switch (below(isFloatType(*x) ? 6 : 2)) {
     case 0:
       return define("ReduceMax " + args, dims, x->type, x->size, x->error);
     case 1:
@@ -222,6 +234,10 @@ private:
     case 3:
       return define("ReduceSumSquare " + args, dims, x->type, x->size * x->size * count,
                     (2 * x->error * x->size + x->size * x->size * unit) * count);
+    case 4:
+      if (x->size <= 1)
+        return define("ReduceProd " + args, dims, x->type, 1, x->error * count + unit);
+      [[fallthrough]];
     default:
       return define("ReduceMin " + args, dims, x->type, x->size, x->error);
     }

@@ -199,7 +199,8 @@ TEST(GpuRegions, RandomRegions) {
         break;
       default:
         hasSums = true;
-        values.push_back(b.unary(Op::Tanh, b.cast(b.reduce(Op::ReduceSum, x, {pick(2)}), DType::F32)));
+        values.push_back(
+            b.unary(Op::Tanh, b.cast(b.reduce(pick(2) ? Op::ReduceSum : Op::ReduceProd, x, {pick(2)}), DType::F32)));
       }
     }
     if (!scheduled(f, b, {values.back(), values[values.size() - 2]}))

@@ -14,6 +14,7 @@ std::span<const emulation::Kernel> roundingKernels();
 std::span<const emulation::Kernel> lossKernels();
 std::span<const emulation::Kernel> windowKernels();
 std::span<const emulation::Kernel> orderKernels();
+std::span<const emulation::Kernel> arithmeticKernels();
 
 namespace emulation {
 
@@ -22,7 +23,7 @@ std::span<const Kernel> kernels() {
     std::vector<Kernel> all;
     for (std::span<const Kernel> family :
          {copyKernels(), indexingKernels(), scalingKernels(), fp8Kernels(), lossKernels(), windowKernels(),
-          orderKernels(), anyReduceKernels(), roundingKernels()})
+          orderKernels(), anyReduceKernels(), roundingKernels(), arithmeticKernels()})
       all.insert(all.end(), family.begin(), family.end());
     std::ranges::sort(all, {}, &Kernel::name);
     return all;

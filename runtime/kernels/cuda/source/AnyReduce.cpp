@@ -18,6 +18,15 @@ int64_t offsetOf(int64_t index, int rank, const Digits &sizes, const Digits &str
   return offset;
 }
 
+/// The extreme of nothing.
+template <typename T> Compute<T> worst(bool isMax) {
+  using C = Compute<T>;
+  using Limits = std::numeric_limits<C>;
+  if constexpr (isFloatType<T>)
+    return isMax ? -Limits::infinity() : Limits::infinity();
+  return isMax ? Limits::lowest() : Limits::max();
+}
+
 template <typename T> void reduceAny(const AnyReduceArgs &a) {
   const T *src = static_cast<const T *>(a.src);
   for (int64_t i = gridThread(); i < a.count; i += gridThreads()) {
@@ -35,7 +44,14 @@ template <typename T> void reduceAny(const AnyReduceArgs &a) {
       result = roundTo<T>(sum);
       continue;
     }
-    auto best = element(0);
+    if (a.kind == ReduceKind::Prod) {
+      Accumulator<T> product = 1;
+      for (int64_t k = 0; k < a.reducedCount; ++k)
+        product *= static_cast<Accumulator<T>>(element(k));
+      result = roundTo<T>(product);
+      continue;
+    }
+    auto best = a.reducedCount ? element(0) : worst<T>(a.kind == ReduceKind::Max);
     for (int64_t k = 1; k < a.reducedCount; ++k) {
       auto x = element(k);
       bool isBetter = a.kind == ReduceKind::Max ? x > best : x < best;
@@ -57,6 +73,7 @@ RECAST_KERNELS(anyReduceKernels,
   RECAST_KERNEL(reduce_any_f64, kThreads, AnyReduceArgs, reduceAny<double>)
   RECAST_KERNEL(reduce_any_f16, kThreads, AnyReduceArgs, reduceAny<Half>)
   RECAST_KERNEL(reduce_any_bf16, kThreads, AnyReduceArgs, reduceAny<BFloat16>)
+  RECAST_KERNEL(reduce_any_bool, kThreads, AnyReduceArgs, reduceAny<bool>)
   RECAST_KERNEL(reduce_any_i32, kThreads, AnyReduceArgs, reduceAny<int32_t>)
   RECAST_KERNEL(reduce_any_i64, kThreads, AnyReduceArgs, reduceAny<int64_t>))
 // clang-format on

@@ -7,7 +7,7 @@ namespace recast::cuda {
 
 inline constexpr int kMaxReduceDims = 8;
 
-enum class ReduceKind : int { Sum, Mean, Max, Min };
+enum class ReduceKind : int { Sum, Mean, Prod, Max, Min };
 
 /// dst[i] = the reduction of `reducedCount` elements of src, whose first is where the digits of i say. A thread a
 /// result: elements are added in their order, in f64 or modulo 2^64.

@@ -133,6 +133,7 @@ std::span<const Row> productRows();
 std::span<const Row> fp8ProductRows();
 std::span<const Row> collectiveRows();
 std::span<const Row> orderRows();
+std::span<const Row> arithmeticRows();
 
 /// An attribute that the compiler sets on products and convolutions: 1 where both factors come out of round_tf32.
 inline constexpr std::string_view kTf32 = "recast.tf32";

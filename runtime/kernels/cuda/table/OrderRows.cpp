@@ -91,7 +91,7 @@ std::span<const Row> orderRows() {
   static constexpr Row rows[] = {
       {"", "ArgMax", 1, 13, compileArg<true>},
       {"", "ArgMin", 1, 13, compileArg<false>},
-      {"", "TopK", 10, 24, compileTopK},
+      {"", "TopK", 1, 24, compileTopK},
       {"", "CumSum", 11, 14, compileCumulative<true>},
       {"", "CumProd", 26, 26, compileCumulative<false>},
   };

@@ -13,7 +13,9 @@ constexpr int64_t kNewest = INT64_MAX;
 /// `isReduced` one a dimension of the input.
 std::string reduceOver(const StepSpec &spec, const std::vector<bool> &isReduced, ReduceKind kind, Program &program) {
   const TensorType &x = spec.inputs[0], &y = spec.outputs[0];
-  bool isKnown = isFloat(x.dtype) || x.dtype == DType::I32 || x.dtype == DType::I64;
+  bool isExtreme = kind == ReduceKind::Max || kind == ReduceKind::Min;
+  bool isKnown =
+      isFloat(x.dtype) || x.dtype == DType::I32 || x.dtype == DType::I64 || (isExtreme && x.dtype == DType::Bool);
   if (!isKnown || (kind == ReduceKind::Mean && !isFloat(x.dtype)))
     return unsupported(x.dtype);
   if (!y.elems())
@@ -22,8 +24,6 @@ std::string reduceOver(const StepSpec &spec, const std::vector<bool> &isReduced,
   args.kind = kind;
   args.count = y.elems();
   args.reducedCount = x.elems() / y.elems();
-  if (!args.reducedCount && kind != ReduceKind::Sum)
-    return "no element to reduce";
   std::vector<int64_t> strides = denseStrides(x.dims);
   for (size_t d = 0; d < x.dims.size(); ++d) {
     int &rank = isReduced[d] ? args.reducedRank : args.keptRank;
@@ -126,6 +126,7 @@ std::span<const Row> reduceRows() {
   static const Row rows[] = {
       {"", "ReduceSum", 1, kNewest, compileReduce<ReduceKind::Sum>},
       {"", "ReduceMean", 1, kNewest, compileReduce<ReduceKind::Mean>},
+      {"", "ReduceProd", 1, kNewest, compileReduce<ReduceKind::Prod>},
       {"", "ReduceMax", 1, kNewest, compileReduce<ReduceKind::Max>},
       {"", "ReduceMin", 1, kNewest, compileReduce<ReduceKind::Min>},
       {"", "Dropout", 1, kNewest, compileDropout},
