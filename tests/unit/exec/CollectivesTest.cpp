@@ -1,6 +1,6 @@
 // all_reduce and rank, run by ranks that are threads.
 #include "runtime/exec/Collectives.h"
-#include <barrier>
+#include "tests/unit/ThreadRanks.h"
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -11,40 +11,8 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-/// What the threads share.
-struct Meeting {
-  explicit Meeting(int ranks) : barrier(ranks), addends(static_cast<size_t>(ranks)) {}
-  std::barrier<> barrier;
-  std::vector<std::vector<double>> addends;
-};
-
-class ThreadCommunicator final : public Communicator {
-public:
-  ThreadCommunicator(Meeting &meeting, int rank) : meeting(meeting) {
-    ownRank = rank;
-    ranks = static_cast<int>(meeting.addends.size());
-  }
-  Status sum(float *data, size_t count) override { return add(data, count); }
-  Status sum(double *data, size_t count) override { return add(data, count); }
-  void abort() override {}
-
-private:
-  template <typename T> Status add(T *data, size_t count) {
-    meeting.addends[static_cast<size_t>(ownRank)].assign(data, data + count);
-    meeting.barrier.arrive_and_wait();
-    for (size_t i = 0; i < count; ++i) {
-      double total = 0;
-      for (const std::vector<double> &addend : meeting.addends) {
-        EXPECT_EQ(addend.size(), count);
-        total += addend[i];
-      }
-      data[i] = static_cast<T>(total);
-    }
-    meeting.barrier.arrive_and_wait();
-    return Status::success();
-  }
-  Meeting &meeting;
-};
+using test::Meeting;
+using test::ThreadCommunicator;
 
 Step allReduce(std::vector<TensorType> types, int64_t maxima) {
   Step step;
