@@ -1,5 +1,5 @@
-// Which earlier work a piece of work comes after: what wrote the memory that it reads or writes, and what read the memory
-// that it writes.
+// Which earlier work a piece of work comes after: what wrote the memory that it reads or writes, and what read the
+// memory that it writes.
 #pragma once
 #include "runtime/device/Device.h"
 #include "runtime/device/IntervalMap.h"

@@ -46,8 +46,8 @@ private:
   };
 
   /// A place is the number of the piece that another comes right after; its own number where it stays. What stays has
-  /// more than one reader: the gradient of an activation, say, leads to those of a weight and of the layer below. So the
-  /// order of the backward itself remains.
+  /// more than one reader: the gradient of an activation, say, leads to those of a weight and of the layer below. So
+  /// the order of the backward itself remains.
   void findPlaces() {
     std::vector<bool> isMoved(places.size());
     for (size_t i = places.size(); i-- > 0;)

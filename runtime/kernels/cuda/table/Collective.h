@@ -27,8 +27,8 @@ bool isCollective(const StepSpec &spec);
 /// The program of `rank` among several ranks.
 Program rankProgram(const RankPlace &place);
 
-/// Operands of an all_reduce, or parts of them, that are reduced together. Its memory is the launches' workspace, not the
-/// step's: how large that is depends on the ranks, which a plan does not know.
+/// Operands of an all_reduce, or parts of them, that are reduced together. Its memory is the launches' workspace, not
+/// the step's: how large that is depends on the ranks, which a plan does not know.
 struct Bucket {
   std::vector<size_t> operands;
   size_t bytes = 0;
