@@ -2,7 +2,6 @@
 // stream or several, replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
-#include "runtime/exec/Collectives.h"
 #include "runtime/plan/Plan.h"
 
 namespace recast::cuda {
