@@ -28,6 +28,7 @@ private:
     operands.push_back(value);
     return operands.size() - 1;
   }
+  void buildAfter(Value value);
   void addWeighted(Value value);
   Value divisor(Value tokens, Value ranks);
   void replace(Value from, Value to);
@@ -39,10 +40,23 @@ private:
   llvm::DenseMap<Value, Value> replaced;
 };
 
+/// As soon as the value is known: then a region that computes it can weigh it as well, and ranks can sum it while the
+/// backward goes on.
+void Reduction::buildAfter(Value value) {
+  Operation *last = value.getDefiningOp(), *counted = weight ? weight.getDefiningOp() : nullptr;
+  if (!last || (counted && last->isBeforeInBlock(counted)))
+    last = counted;
+  if (last)
+    s.b.after(last);
+  else
+    s.b.before(s.graph.getBody().front().getTerminator());
+}
+
 /// Sums of many gradients need more digits than the gradients have.
 void Reduction::addWeighted(Value value) {
   auto mark = value.getDefiningOp<train::MarkScaledOp>();
   Value wide = mark ? mark->getOperand(0) : value;
+  buildAfter(wide);
   if (!elementTypeOf(wide).isF64())
     wide = s.b.cast(wide, s.b.rewriter().getF32Type());
   if (weight)
@@ -73,11 +87,11 @@ LogicalResult Reduction::run() {
   Value loss = s.find(s.info.loss), tokens = s.info.tokens.empty() ? Value() : s.find(s.info.tokens);
   if (s.info.reduction == "tokens")
     weight = tokens;
-  s.b.before(s.graph.getBody().front().getTerminator());
   s.b.setScope("ranks");
   for (Value gradient : gradients)
     addWeighted(gradient);
   addWeighted(loss);
+  s.b.before(s.graph.getBody().front().getTerminator());
   numGradients = gradients.size();
   std::optional<unsigned> counted;
   if (tokens)

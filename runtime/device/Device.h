@@ -41,6 +41,8 @@ struct Work {
   int threads = 1;
   std::vector<std::byte> args; ///< The kernel's arguments, addresses filled in.
   std::vector<MemoryUse> uses;
+  bool isForRanks =
+      false; ///< Packs what ranks reduce, or reduces it: beside other work, in the same order on all ranks.
 };
 
 /// The bytes of an argument struct.

@@ -236,28 +236,6 @@ void DeviceExecutor::addLaunches(const Step &step, Scope &scope, const cuda::Pro
   }
 }
 
-/// What the table has for a process alone is done by all ranks here.
-Status DeviceExecutor::addCollective(const Step &step, Scope &scope) {
-  cuda::Program program;
-  std::string refusal;
-  cuda::RankPlace place{options.ranks->rank(), options.ranks->size(), options.bucketBytes};
-  if (!cuda::compileCollective(step.spec, place, program, refusal))
-    return Status::error(describe(step.spec) + ": " + refusal);
-  Result<std::byte *> bucket = device.allocate(program.workspaceBytes, "what ranks reduce");
-  if (!bucket)
-    return bucket.status();
-  trafficOfStep.reductions += step.spec.op == "all_reduce";
-  for (const cuda::Launch &launch : program.launches)
-    if (launch.kernel == cuda::kAllReduce) {
-      cuda::AllReduceArgs args;
-      std::memcpy(&args, launch.args.data(), sizeof(args));
-      ++trafficOfStep.buckets;
-      trafficOfStep.bytes += args.count * static_cast<int64_t>(byteSize(args.type));
-    }
-  addLaunches(step, scope, program, {"what ranks reduce", *bucket, program.workspaceBytes, false, false, &step});
-  return Status::success();
-}
-
 /// One launch a phase of the region; its arguments are addresses: of inputs, outputs and workspace.
 Status DeviceExecutor::addGenerated(const Step &step, Scope &scope) {
   std::vector<std::string> entries = step.spec.attrs.getStrings("entries");

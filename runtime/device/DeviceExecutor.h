@@ -2,7 +2,6 @@
 // stream or several, replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
-#include "runtime/exec/Collectives.h"
 #include "runtime/plan/Plan.h"
 
 namespace recast::cuda {
@@ -13,7 +12,9 @@ struct Program;
 namespace recast::device {
 
 struct DeviceOptions {
-  int streams = 1;   ///< At most.
+  /// At most. Where ranks reduce, and there are several, the last is theirs alone, and reductions go on beside the rest
+  /// of the backward; on one stream they come after it.
+  int streams = 1;
   bool graph = true; ///< Capture the step once and replay it.
   /// The ranks that train together, each on a device of its own; null: this process alone.
   Communicator *ranks = nullptr;
@@ -32,7 +33,8 @@ struct Scheduled {
 };
 
 /// Puts work on streams. Work that touches what other work touches, one of them writing, comes after it: on its stream,
-/// or after an event of it. The last piece is on stream 0 and waits for all streams.
+/// or after an event of it. Work for ranks is on the last stream, in the order given. The last piece is on stream 0 and
+/// waits for all streams.
 std::vector<Scheduled> schedule(std::vector<Work> work, int streams);
 
 class DeviceExecutor {
@@ -88,6 +90,7 @@ private:
   Status flatten(Scope &scope);
   Status addStep(const Step &step, Scope &scope);
   Status addCollective(const Step &step, Scope &scope);
+  Status addAllReduce(const Step &step, Scope &scope);
   /// Takes the program's plain kernels where the device does not run its calls.
   void chooseLibrary(const Step &step, const Scope &scope, cuda::Program &program, const MemoryUse &workspace);
   /// A launch as work. `workspace`: the memory of Operand::Workspace.

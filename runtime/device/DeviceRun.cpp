@@ -1,38 +1,9 @@
-// What a DeviceExecutor does at every step: batches go in, work is issued or replayed, ranks wait for each other,
-// numbers come out.
+// What a DeviceExecutor does at every step: batches go in, work is issued or replayed, numbers come out.
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
-#include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <thread>
 
 namespace recast::device {
-namespace {
-
-/// How long a rank looks only at its own device before it sees to the others, and how often it looks.
-constexpr std::chrono::milliseconds kPatience(1000);
-constexpr std::chrono::microseconds kPause(20);
-
-} // namespace
-
-/// NCCL makes connections when it first sums: not while a graph is captured.
-Status DeviceExecutor::warmRanks() {
-  for (const Scheduled &item : scheduled) {
-    if (item.work.kernel != cuda::kAllReduce)
-      continue;
-    MemoryUse bucket = item.work.uses[0];
-    bucket.isRead = false;
-    FillBytesArgs zero{bucket.data, static_cast<int64_t>(bucket.bytes), 0};
-    Work fill{item.work.step, std::string(kFill), 1, 1, bytesOf(zero), {bucket}};
-    for (const Work *work : std::array<const Work *, 2>{&fill, &item.work})
-      if (Status status = device.launch(*work, 0); !status.ok())
-        return status;
-  }
-  return Status::success();
-}
-
 Status DeviceExecutor::placeBatches() {
   batchStream = std::max(options.streams, 1);
   for (const Scheduled &item : scheduled)
@@ -176,28 +147,6 @@ Status DeviceExecutor::replay() {
     graph = *captured;
   }
   return device.replay(graph, 0);
-}
-
-/// A device that waits for one that will not come waits forever. So ranks look whether their device is done, and every
-/// now and then meet on the host, which notices the death of one.
-Status DeviceExecutor::waitForRanks() {
-  Communicator &ranks = *options.ranks;
-  ranks.traffic.reductions += trafficOfStep.reductions;
-  ranks.traffic.buckets += trafficOfStep.buckets;
-  ranks.traffic.bytes += trafficOfStep.bytes;
-  while (true) {
-    auto until = std::chrono::steady_clock::now() + kPatience;
-    Result<bool> isDone = device.isDone(0);
-    for (; isDone && !*isDone && std::chrono::steady_clock::now() < until; isDone = device.isDone(0))
-      std::this_thread::sleep_for(kPause);
-    if (!isDone)
-      return isDone.status();
-    float done = *isDone ? 1 : 0;
-    if (Status status = ranks.sum(&done, 1); !status.ok())
-      return status;
-    if (done == static_cast<float>(ranks.size()))
-      return Status::success();
-  }
 }
 
 Status DeviceExecutor::checkFaults() {

@@ -1,10 +1,6 @@
 // Which stream each piece of work runs on, and what it waits for.
+#include "runtime/device/Dependencies.h"
 #include "runtime/device/DeviceExecutor.h"
-#include "runtime/device/IntervalMap.h"
-#include <algorithm>
-#include <functional>
-#include <optional>
-#include <set>
 
 namespace recast::device {
 namespace {
@@ -15,6 +11,8 @@ public:
     for (std::vector<size_t> &clock : clocks)
       clock.assign(clocks.size(), 0);
     ends.assign(clocks.size(), 0);
+    if (streams > 1 && std::ranges::any_of(work, &Work::isForRanks))
+      forRanks = streams - 1;
     for (Work &item : work)
       add(std::move(item));
     join();
@@ -26,8 +24,10 @@ private:
   using Clock = std::vector<size_t>;
 
   void add(Work item) {
-    std::vector<size_t> needs = clocks.size() > 1 ? needsOf(item) : std::vector<size_t>();
-    int stream = streamFor(needs);
+    Dependencies::Pieces needs;
+    if (clocks.size() > 1)
+      needs = dependencies.add(scheduled.size(), item.uses);
+    int stream = item.isForRanks && forRanks ? *forRanks : streamFor(needs);
     Scheduled next{std::move(item), stream, {}, -1};
     for (size_t need : needs) // The latest first: what it waited for is waited for with it.
       waitFor(next, need);
@@ -36,39 +36,15 @@ private:
     place(std::move(next));
   }
 
-  /// What wrote or read the memory last that a piece writes or reads: numbers of pieces, the latest first.
-  std::vector<size_t> needsOf(const Work &item) {
-    std::set<size_t, std::greater<>> needs;
-    for (bool isWriting : {false, true})
-      for (const MemoryUse &use : item.uses) {
-        if (!(isWriting ? use.isWritten : use.isRead) || !use.bytes)
-          continue;
-        auto start = reinterpret_cast<uintptr_t>(use.data);
-        auto [begin, end] = memory.cut(start, start + use.bytes);
-        for (auto it = begin; it != end; ++it) {
-          History &history = it->second.history;
-          if (history.writer)
-            needs.insert(*history.writer);
-          if (isWriting) {
-            needs.insert(history.readers.begin(), history.readers.end());
-            history = {scheduled.size(), {}};
-          } else {
-            history.readers.push_back(scheduled.size());
-          }
-        }
-      }
-    needs.erase(scheduled.size()); // Itself, where it writes what it reads.
-    return {needs.begin(), needs.end()};
-  }
-
   /// That of the latest piece that it needs where nothing has come after that, else the one that has least work.
-  int streamFor(const std::vector<size_t> &needs) const {
+  int streamFor(const Dependencies::Pieces &needs) const {
     for (size_t need : needs)
-      if (last.at(static_cast<size_t>(scheduled[need].stream)) == need)
-        return scheduled[need].stream;
+      if (int stream = scheduled[need].stream; stream != forRanks && last.at(static_cast<size_t>(stream)) == need)
+        return stream;
     if (scheduled.empty())
       return 0;
-    return static_cast<int>(std::ranges::min_element(ends) - ends.begin());
+    auto others = std::span(ends).first(ends.size() - (forRanks ? 1 : 0));
+    return static_cast<int>(std::ranges::min_element(others) - others.begin());
   }
 
   void waitFor(Scheduled &next, size_t need) {
@@ -107,11 +83,8 @@ private:
       place(std::move(end));
   }
 
-  struct History {
-    std::optional<size_t> writer;
-    std::vector<size_t> readers; ///< Since then.
-  };
-  IntervalMap<History> memory;
+  Dependencies dependencies;
+  std::optional<int> forRanks; ///< The stream of what ranks reduce, where there is such work.
   std::vector<Clock> clocks;
   std::vector<size_t> ends;      ///< Pieces of each stream.
   std::map<size_t, size_t> last; ///< The last piece of each stream.

@@ -6,12 +6,17 @@
 
 namespace recast {
 
-/// One of `size` processes, all of which make the same calls in the same order. Not for several threads.
+/// Bytes of a flat bucket: large enough that a network's latency does not count.
+inline constexpr size_t kBucketBytes = size_t(32) << 20;
+
+/// One of `size` processes, all of which make the same calls in the same order, one call at a time.
 class Communicator {
 public:
   virtual ~Communicator() = default;
   int rank() const { return ownRank; } ///< From 0.
   int size() const { return ranks; }
+  /// False where only the thread that joined may call.
+  virtual bool worksOnThreads() const { return true; }
 
   /// Sums over all ranks, element by element, in place; every rank gets the same bits. An error says what was lost.
   virtual Status sum(float *data, size_t count) = 0;

@@ -2,6 +2,7 @@
 #include "runtime/exec/AlignedBuffer.h"
 #include "runtime/exec/Frame.h"
 #include <cstring>
+#include <optional>
 
 namespace recast {
 
@@ -19,7 +20,7 @@ struct Update {
 class CpuExecutor final : public Executor {
 public:
   explicit CpuExecutor(const Plan &plan) : Executor(plan) { context.observer = &observer; }
-  Status prepare(bool referenceOnly, Communicator *communicator);
+  Status prepare(bool referenceOnly, Communicator *communicator, size_t bucketBytes);
   TensorRef tensor(int buffer) const override { return frame->tensor(buffer); }
   Status run() override;
   size_t arenaBytes() const override { return context.highWater; }
@@ -36,10 +37,14 @@ private:
   std::unique_ptr<Frame> frame;
   std::vector<AlignedBuffer> owned; ///< Inputs, state, staging.
   std::vector<Update> updates;
+  std::optional<ReductionThread> reductions; ///< Ends before the buckets that it sums.
 };
 
-Status CpuExecutor::prepare(bool referenceOnly, Communicator *communicator) {
+Status CpuExecutor::prepare(bool referenceOnly, Communicator *communicator, size_t bucketBytes) {
   context.communicator = communicator;
+  context.bucketBytes = bucketBytes;
+  if (communicator && communicator->worksOnThreads())
+    context.reductions = &reductions.emplace(*communicator);
   if (Status status = prepareFrame(referenceOnly); !status.ok())
     return status;
   if (Status status = placeInputs(); !status.ok())
@@ -139,9 +144,10 @@ int Executor::find(std::string_view name) const {
   return it == names.end() ? -1 : it->second;
 }
 
-Result<std::unique_ptr<Executor>> Executor::create(const Plan &plan, bool referenceOnly, Communicator *communicator) {
+Result<std::unique_ptr<Executor>> Executor::create(const Plan &plan, bool referenceOnly, Communicator *communicator,
+                                                   size_t bucketBytes) {
   auto executor = std::make_unique<CpuExecutor>(plan);
-  if (Status status = executor->prepare(referenceOnly, communicator); !status.ok())
+  if (Status status = executor->prepare(referenceOnly, communicator, bucketBytes); !status.ok())
     return status;
   return std::unique_ptr<Executor>(std::move(executor));
 }

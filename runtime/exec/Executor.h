@@ -18,9 +18,11 @@ struct StepEvent {
 class Executor {
 public:
   /// Prepares every kernel of the plan and allocates the arena. The plan, and the communicator of the ranks that run it
-  /// together, must outlive the executor; null: this process is the only one.
+  /// together, must outlive the executor; null: this process is the only one. `bucketBytes`: that ranks reduce at a
+  /// time, at most.
   static Result<std::unique_ptr<Executor>> create(const Plan &plan, bool referenceOnly = false,
-                                                  Communicator *communicator = nullptr);
+                                                  Communicator *communicator = nullptr,
+                                                  size_t bucketBytes = kBucketBytes);
   virtual ~Executor() = default;
 
   const Plan &plan() const { return source; }

@@ -1,6 +1,5 @@
 #include "runtime/exec/Frame.h"
 #include "runtime/exec/AlignedBuffer.h"
-#include "runtime/exec/Collectives.h"
 #include "runtime/exec/ControlFlow.h"
 #include "runtime/kernels/Parallel.h"
 #include <algorithm>
@@ -41,6 +40,8 @@ Status Frame::run() {
       observer({source, i, false, step.args.inputs, step.args.outputs});
     if (!status.ok())
       return status;
+    for (auto [reduction, bucket] : step.begins)
+      steps[reduction].reduction->begin(bucket, steps[reduction].args);
   }
   return Status::success();
 }
@@ -136,7 +137,46 @@ Status Frame::prepareSteps(std::byte *arena) {
     prepared.args.outputs = view(step.outputs);
     prepared.args.workspace = {arena + step.workspaceOffset, step.workspaceBytes};
     steps.push_back(std::move(prepared));
+    if (AllReduce *reduction = steps.back().reduction) {
+      std::vector<size_t> early = reduction->early();
+      for (size_t bucket = 0; bucket < early.size(); ++bucket)
+        steps[std::max<size_t>(early[bucket], 1) - 1].begins.emplace_back(steps.size() - 1, bucket);
+    }
   }
+  return Status::success();
+}
+
+/// A step that makes more than one element that is no operand belongs to the backward; others cast and weigh.
+KnownAfter Frame::knownAfter(const Step &reduction) const {
+  KnownAfter known;
+  known.steps.resize(reduction.inputs.size());
+  auto number = static_cast<size_t>(&reduction - source.steps.data());
+  for (size_t i = 0; i < number; ++i)
+    for (int output : source.steps[i].outputs) {
+      if (output < 0)
+        continue;
+      bool isOperand = false;
+      for (size_t operand = 0; operand < reduction.inputs.size(); ++operand)
+        if (source.rootOf(reduction.inputs[operand]) == source.rootOf(output)) {
+          known.steps[operand] = i + 1;
+          isOperand = true;
+        }
+      if (!isOperand && source.buffers[static_cast<size_t>(output)].type.elems() > 1)
+        known.backward = i + 1;
+    }
+  return known;
+}
+
+Status Frame::prepareCollective(const Step &step, Prepared &prepared) {
+  prepared.kernel = createRank(step, *context.communicator);
+  if (prepared.kernel || step.spec.op != "all_reduce")
+    return Status::success();
+  Result<std::unique_ptr<AllReduce>> kernel =
+      createAllReduce(step, *context.communicator, context.reductions, knownAfter(step), context.bucketBytes);
+  if (!kernel)
+    return kernel.status();
+  prepared.reduction = kernel->get();
+  prepared.kernel = std::move(*kernel);
   return Status::success();
 }
 
@@ -149,12 +189,9 @@ Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
     return Status::success();
   }
   if (context.communicator) {
-    Result<std::unique_ptr<Kernel>> kernel = createCollective(step, *context.communicator);
-    if (!kernel)
-      return kernel.status();
-    prepared.kernel = std::move(*kernel);
-    if (prepared.kernel)
-      return Status::success();
+    Status status = prepareCollective(step, prepared);
+    if (!status.ok() || prepared.kernel)
+      return status;
   }
   if (step.library == kGeneratedLibrary) {
     if (context.referenceOnly)

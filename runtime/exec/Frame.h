@@ -1,6 +1,7 @@
 // One plan made ready to run in memory that somebody else gives: the executor's own plan, and each body of a
 // control-flow step.
 #pragma once
+#include "runtime/exec/Collectives.h"
 #include "runtime/exec/Executor.h"
 #include "runtime/kernels/cpu/Generated.h"
 
@@ -10,8 +11,10 @@ namespace recast {
 struct FrameContext {
   bool referenceOnly = false;
   const std::function<void(const StepEvent &)> *observer = nullptr;
-  std::byte *arena = nullptr;           ///< Start of the executor's arena.
-  Communicator *communicator = nullptr; ///< Null: one process.
+  std::byte *arena = nullptr;            ///< Start of the executor's arena.
+  Communicator *communicator = nullptr;  ///< Null: one process.
+  ReductionThread *reductions = nullptr; ///< Null: ranks sum on the executor's thread.
+  size_t bucketBytes = kBucketBytes;
   const GeneratedCode *code = nullptr;
   size_t highWater = 0; ///< One past the last byte of it that a step may touch, rounded up to the alignment.
 
@@ -35,12 +38,17 @@ private:
   struct Prepared {
     std::unique_ptr<Kernel> kernel;
     KernelArgs args;
+    AllReduce *reduction = nullptr; ///< The kernel, where it is one.
+    /// Buckets that begin after this step: of which step, and their numbers.
+    std::vector<std::pair<size_t, size_t>> begins;
   };
 
   Frame(const Plan &plan, FrameContext &context) : source(plan), context(context) {}
   Status placeBuffers(std::byte *arena);
   Status prepareSteps(std::byte *arena);
   Status prepare(const Step &step, Prepared &prepared, std::byte *arena);
+  Status prepareCollective(const Step &step, Prepared &prepared);
+  KnownAfter knownAfter(const Step &reduction) const;
   Status placeView(size_t index);
   Status checkOverlaps(const Step &step, const Kernel &kernel) const;
   std::string compileAgain() const;

@@ -1,6 +1,9 @@
 // The module that links Gloo.
 #include "runtime/ranks/Module.h"
 #include "runtime/ranks/Rendezvous.h"
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -37,15 +40,24 @@ public:
 
   Status sum(float *data, size_t count) override { return trySum(data, count); }
   Status sum(double *data, size_t count) override { return trySum(data, count); }
-  /// The others notice that this rank's connections end with it.
-  void abort() override { context->closeConnections(); }
+  /// The others notice that this rank's connections end with it. A thread of this one that waits for them does not.
+  void abort() override {
+    context->closeConnections();
+    if (!isSumming)
+      return;
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
 
 private:
   template <typename T> Status trySum(T *data, size_t count) {
     try {
+      isSumming = true;
       reduce(data, count);
+      isSumming = false;
       return Status::success();
     } catch (const std::exception &e) {
+      isSumming = false;
       return Status::error(std::string("a rank is lost: ") + e.what());
     }
   }
@@ -61,6 +73,7 @@ private:
 
   std::shared_ptr<gloo::Context> context;
   uint32_t tag = 0;
+  std::atomic<bool> isSumming = false;
 };
 
 } // namespace

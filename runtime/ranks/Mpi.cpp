@@ -17,7 +17,7 @@ std::string textOf(int code) {
 
 class MpiCommunicator final : public Communicator {
 public:
-  explicit MpiCommunicator(MPI_Comm world) : world(world) {
+  MpiCommunicator(MPI_Comm world, bool isSerialized) : world(world), isSerialized(isSerialized) {
     MPI_Comm_rank(world, &ownRank);
     MPI_Comm_size(world, &ranks);
     MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
@@ -29,6 +29,7 @@ public:
 
   Status sum(float *data, size_t count) override { return sum(data, count, MPI_FLOAT); }
   Status sum(double *data, size_t count) override { return sum(data, count, MPI_DOUBLE); }
+  bool worksOnThreads() const override { return isSerialized; }
   void abort() override {
     isAborted = true;
     MPI_Abort(world, 1);
@@ -47,6 +48,7 @@ private:
   }
 
   MPI_Comm world;
+  bool isSerialized; ///< Any thread may call, one at a time.
   bool isAborted = false;
 };
 
@@ -54,8 +56,8 @@ private:
 
 extern "C" __attribute__((visibility("default"))) Communicator *recastJoinRanks(const RankInfo &, std::string &error) {
   int given = 0;
-  // The executor's thread makes all calls; the others compute.
-  if (int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given); code != MPI_SUCCESS) {
+  // The thread of reductions calls within a step, this one between steps. Where only this one may, it makes all calls.
+  if (int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given); code != MPI_SUCCESS) {
     error = "MPI_Init_thread: " + textOf(code);
     return nullptr;
   }
@@ -63,7 +65,7 @@ extern "C" __attribute__((visibility("default"))) Communicator *recastJoinRanks(
     error = "this MPI does not let a program with threads call it";
     return nullptr;
   }
-  return new MpiCommunicator(MPI_COMM_WORLD);
+  return new MpiCommunicator(MPI_COMM_WORLD, given >= MPI_THREAD_SERIALIZED);
 }
 
 } // namespace recast

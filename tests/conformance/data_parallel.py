@@ -171,6 +171,39 @@ def overflow(test):
                        f"f16, {library} {ranks} ranks: {name} is that of one process at every step")
 
 
+def several_buckets(test):
+    """Gradients of 48 MiB: the first of two buckets is on its way while the backward goes on."""
+    rng, width, depth, batch, steps = np.random.default_rng(4), 2048, 3, 8, 3
+    nodes, values, x = [], {}, "x"
+    for i in range(depth):
+        values[f"w{i}"] = (rng.standard_normal((width, width)) * width ** -0.5).astype(np.float32)
+        nodes += [onnx.helper.make_node("MatMul", [x, f"w{i}"], [f"h{i}"]),
+                  onnx.helper.make_node("Tanh", [f"h{i}"], [f"y{i}"])]
+        x = f"y{i}"
+    nodes += [onnx.helper.make_node("Mul", [x, x], ["q"]),
+              onnx.helper.make_node("ReduceMean", ["q"], ["loss"], keepdims=0)]
+    graph = onnx.helper.make_graph(
+        nodes, "wide", [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", width])],
+        [onnx.helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, [])],
+        [onnx.numpy_helper.from_array(v, n) for n, v in values.items()])
+    model, file = test.temp / "wide.onnx", test.temp / "wide.safetensors"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), model)
+    save_file({"x": rng.standard_normal((batch * steps, width)).astype(np.float32)}, file)
+    buckets = -(-4 * depth * width * width // (32 << 20))  # And a few bytes that fit into the last.
+    for micro in (1, 2):
+        step = opt(test, model, f"wide-{micro}", "--data-parallel", "--optimizer=sgd", "--lr=10",
+                   f"--accumulate={micro}")
+        alone = Run(test, f"wide-{micro}-alone", None, 1, step, file, [f"--batch-size={batch // micro}"])
+        for library in ("mpi", "gloo"):
+            shared = Run(test, f"wide-{micro}-{library}", library, 2, step, file,
+                         [f"--batch-size={batch // micro // 2}"])
+            test.all_close(f"{library}, {micro} micro-batches: {buckets} buckets",
+                           {n: (shared.state[n], alone.state[n]) for n in values}, F32)
+            test.check(f"{steps} all-reduces in {steps} steps, {steps * buckets} buckets" in shared.said,
+                       f"{library}, {micro} micro-batches: {buckets} buckets a step, as counted")
+    return opt(test, model, "wide", "--data-parallel", "--optimizer=sgd"), file
+
+
 def own_masks(test):
     """Ranks with the same rows draw other dropout masks."""
     rng = np.random.default_rng(2)
@@ -259,13 +292,14 @@ def devices(test, step, data):
                f"{len(names)} amax histories are those of ranks on CPUs")
 
 
-def recovery(test, step, data):
+def recovery(test, step, data, wide):
     """A rank that dies ends the run everywhere, and the last checkpoint is whole; going on from it is exact."""
     flags = ["--batch-size=4", "--shuffle", "--checkpoint-every=1"]
-    for library, device in (("mpi", "cpu"), ("gloo", "cpu"), ("gloo", "check")):
-        folder = test.temp / f"killed-{library}-{device}"
-        processes = start(test, library, 2, [step, f"--data={data}", *flags, "--steps=1000000", f"--device={device}",
-                                             f"--checkpoint-dir={folder}"])
+    for library, device, what in (("mpi", "cpu", (step, data)), ("gloo", "cpu", (step, data)), ("mpi", "cpu", wide),
+                                  ("gloo", "cpu", wide), ("gloo", "check", (step, data))):
+        folder = test.temp / f"killed-{library}-{device}-{what[0].stem}"
+        processes = start(test, library, 2, [what[0], f"--data={what[1]}", *flags, "--steps=1000000",
+                                             f"--device={device}", f"--checkpoint-dir={folder}"])
         until = time.time() + 60
         while time.time() < until and not list(folder.glob("step-*.safetensors")):
             time.sleep(0.05)
@@ -321,11 +355,12 @@ def main():
     step, data = one_batch(test)
     tokens(test)
     overflow(test)
+    wide = several_buckets(test)
     own_masks(test)
     statistics(test)
     amaxes(test)
     devices(test, step, data)
-    recovery(test, step, data)
+    recovery(test, step, data, wide)
     refusals(test, data)
     test.finish()
 

@@ -50,7 +50,9 @@ Result<std::unique_ptr<Executor>> createDeviceExecutor(const RunFlags &flags, co
   auto device = device::CudaDevice::open(flags.deviceOrdinal());
   if (!device)
     return device.status();
-  return device::createSessionExecutor(plan, std::move(*device), {.ranks = ranks, .onChoice = ChoiceLog(flags)});
+  // Of two streams one is that of the ranks.
+  return device::createSessionExecutor(plan, std::move(*device),
+                                       {.streams = ranks ? 2 : 1, .ranks = ranks, .onChoice = ChoiceLog(flags)});
 }
 
 /// One line an output: what a model that is no step model was run for.

@@ -1,29 +1,14 @@
 // Random work on several streams: the schedule orders all that has to be in order, and no event is there in vain.
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/device/Hazards.h"
+#include "tests/unit/device/DeviceTest.h"
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <random>
 
 namespace recast::device {
 namespace {
 
-std::vector<Work> randomWork(std::mt19937 &random, size_t count) {
-  auto number = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
-  std::vector<Work> work;
-  // All memory has been written before.
-  work.push_back({"first", "", 1, 1, {}, {{"all", reinterpret_cast<std::byte *>(4096), 4096, false, true, nullptr}}});
-  for (size_t i = 0; i < count; ++i) {
-    Work item{"work " + std::to_string(i), "", 1, 1, {}, {}};
-    for (int k = number(2); k >= 0; --k) {
-      auto *data = reinterpret_cast<std::byte *>(4096 + 64 * number(31));
-      int kind = number(2);
-      item.uses.push_back({"memory", data, static_cast<size_t>(32 + 32 * number(6)), kind != 0, kind != 1});
-    }
-    work.push_back(std::move(item));
-  }
-  return work;
-}
+using test::randomWork;
 
 /// The first hazard, or "". Waits for the event `lost` are left out.
 std::string play(const std::vector<Scheduled> &scheduled, int lost = -1) {
@@ -47,11 +32,15 @@ TEST(Schedule, OrdersRandomWork) {
     for (int streams : {1, 2, 4}) {
       std::vector<Work> work = randomWork(random, 40);
       size_t count = work.size();
+      for (size_t i = 1; i < count; ++i) // Every other round has some.
+        work[i].isForRanks = round % 2 && random() % 5 == 0;
       std::vector<Scheduled> scheduled = schedule(std::move(work), streams);
       ASSERT_GE(scheduled.size(), count);
       EXPECT_EQ(play(scheduled), "") << "round " << round << ", streams " << streams;
       for (const Scheduled &item : scheduled) {
         ASSERT_LT(item.stream, streams);
+        if (round % 2 && streams > 1)
+          EXPECT_EQ(item.stream == streams - 1, item.work.isForRanks) << "the last stream is the ranks' own";
         onOtherStreams += item.stream != 0;
         if (item.event < 0)
           continue;

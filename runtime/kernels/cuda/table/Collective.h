@@ -24,9 +24,24 @@ struct RankPlace {
 
 bool isCollective(const StepSpec &spec);
 
-/// The program of all_reduce or rank among several ranks, or a refusal. Its workspace is a bucket, not the step's: how
-/// large that is depends on the ranks, which a plan does not know. Operands go through the bucket one after the other,
-/// f64 where an operand is, else f32; maxima go through one place for each rank, so that one sum is enough.
-bool compileCollective(const StepSpec &spec, const RankPlace &place, Program &program, std::string &refusal);
+/// The program of `rank` among several ranks.
+Program rankProgram(const RankPlace &place);
+
+/// Operands of an all_reduce, or parts of them, that are reduced together. Its memory is the launches' workspace, not
+/// the step's: how large that is depends on the ranks, which a plan does not know.
+struct Bucket {
+  std::vector<size_t> operands;
+  size_t bytes = 0;
+  std::vector<Launch> fill;  ///< Packs and reduces: reads the operands.
+  std::vector<Launch> empty; ///< Writes the results.
+};
+using Buckets = std::vector<Bucket>;
+
+/// The buckets of an all_reduce among several ranks, or a refusal. The operands that are summed come in `order`, then
+/// the maxima, f64 where an operand is, else f32; maxima go through one place for each rank, so that one sum is enough.
+bool compileAllReduce(const StepSpec &spec, const RankPlace &place, std::span<const size_t> order, Buckets &buckets,
+                      std::string &refusal);
+/// Operands of an all_reduce that are summed: the first ones.
+size_t numSums(const StepSpec &spec);
 
 } // namespace recast::cuda

@@ -15,59 +15,56 @@ struct Piece {
 
 class Reduction {
 public:
-  Reduction(const StepSpec &spec, const RankPlace &place, Program &program)
-      : spec(spec), place(place), program(program) {
+  Reduction(const StepSpec &spec, const RankPlace &place) : spec(spec), place(place) {
     for (const TensorType &type : spec.inputs)
       if (type.dtype == DType::F64)
         wide = DType::F64;
-    firstMaximum = std::min(spec.inputs.size(),
-                            static_cast<size_t>(spec.attrs.getInt("maxima", static_cast<int64_t>(spec.inputs.size()))));
+    firstMaximum = numSums(spec);
     for (size_t i = firstMaximum; i < spec.inputs.size(); ++i)
       maxima += spec.inputs[i].elems();
     capacity = std::max<int64_t>(static_cast<int64_t>(place.bucketBytes / byteSize(wide)), 1);
   }
 
-  void compile() {
+  Buckets compile(std::span<const size_t> order) {
     std::vector<std::vector<Piece>> buckets(1);
-    int64_t filled = 0, most = 0;
-    for (size_t i = 0; i < firstMaximum; ++i)
+    int64_t filled = 0;
+    for (size_t i : order)
       for (int64_t begin = 0, left = spec.inputs[i].elems(); left;) {
         if (filled == capacity)
           buckets.emplace_back(), filled = 0;
         int64_t elems = std::min(left, capacity - filled);
         buckets.back().push_back({i, begin, elems, filled});
         begin += elems, left -= elems, filled += elems;
-        most = std::max(most, filled);
       }
     int64_t places = maxima * place.ranks;
     if (maxima && filled && filled + places > capacity)
-      buckets.emplace_back(), filled = 0;
-    most = std::max(most, filled + places);
-    if (!most)
-      return;
-    bucket = program.reserve(static_cast<size_t>(most) * byteSize(wide));
+      buckets.emplace_back();
     for (size_t i = 0; i < buckets.size(); ++i) {
-      bool isLast = i + 1 == buckets.size();
       int64_t count = buckets[i].empty() ? 0 : buckets[i].back().place + buckets[i].back().elems;
-      reduce(buckets[i], count, isLast && maxima ? places : 0);
+      int64_t maximaPlaces = i + 1 == buckets.size() ? places : 0;
+      if (count + maximaPlaces)
+        reduce(buckets[i], count, maximaPlaces);
     }
+    return std::move(result);
   }
 
 private:
   Operand inBucket(int64_t first, int64_t elems) const {
-    Operand operand = bucket;
-    operand.offset += static_cast<size_t>(first) * byteSize(wide);
-    operand.bytes = static_cast<size_t>(elems) * byteSize(wide);
-    return operand;
+    return workspace(static_cast<size_t>(first) * byteSize(wide), static_cast<size_t>(elems) * byteSize(wide));
   }
 
   /// `places`: of maxima, after the `count` elements of sums.
   void reduce(const std::vector<Piece> &sums, int64_t count, int64_t places) {
+    Program in, out;
     std::vector<Piece> own, largest; // Where this rank's maxima go, and where those of all are found.
+    Bucket bucket;
+    for (const Piece &piece : sums)
+      bucket.operands.push_back(piece.operand);
     if (places) {
       int64_t at = count;
       for (size_t i = firstMaximum; i < spec.inputs.size(); ++i) {
         int64_t elems = spec.inputs[i].elems();
+        bucket.operands.push_back(i);
         largest.push_back({i, 0, elems, at});
         own.push_back({i, 0, elems, at + place.rank * maxima});
         at += elems;
@@ -77,24 +74,28 @@ private:
       LaunchOf<EyeArgs>("eye" + sizeSuffix(wide), {.dst = nullptr, .count = places, .columns = 1, .k = 0, .one = 0})
           .write(&EyeArgs::dst, all)
           .grid(blocksFor(places))
-          .into(program);
+          .into(in);
     }
-    copy(sums, true);
-    copy(own, true);
+    copy(sums, in, true);
+    copy(own, in, true);
     LaunchOf<AllReduceArgs>(std::string(kAllReduce), {.data = nullptr, .count = count + places, .type = wide})
         .update(&AllReduceArgs::data, inBucket(0, count + places))
-        .into(program);
+        .into(in);
     if (places)
       LaunchOf<RankMaximaArgs>("rank_maxima" + typeSuffix(wide), {.x = nullptr, .count = maxima, .ranks = place.ranks})
           .update(&RankMaximaArgs::x, inBucket(count, places))
           .grid(blocksFor(maxima))
-          .into(program);
-    copy(sums, false);
-    copy(largest, false);
+          .into(out);
+    copy(sums, out, false);
+    copy(largest, out, false);
+    bucket.fill = std::move(in.launches);
+    bucket.empty = std::move(out.launches);
+    bucket.bytes = static_cast<size_t>(count + places) * byteSize(wide);
+    result.push_back(std::move(bucket));
   }
 
   /// Into the bucket, or out of it.
-  void copy(const std::vector<Piece> &pieces, bool isPacking) {
+  void copy(const std::vector<Piece> &pieces, Program &program, bool isPacking) {
     for (size_t first = 0; first < pieces.size(); first += kListTensors) {
       size_t n = std::min<size_t>(kListTensors, pieces.size() - first);
       TensorList list{};
@@ -136,11 +137,10 @@ private:
 
   const StepSpec &spec;
   RankPlace place;
-  Program &program;
+  Buckets result;
   DType wide = DType::F32;
   size_t firstMaximum = 0;
   int64_t maxima = 0, capacity = 1; ///< Elements.
-  Operand bucket;
 };
 
 std::string compileAlone(const StepSpec &spec, Program &program) {
@@ -162,22 +162,29 @@ bool isCollective(const StepSpec &spec) {
   return spec.domain == "recast" && (spec.op == "all_reduce" || spec.op == "rank");
 }
 
-bool compileCollective(const StepSpec &spec, const RankPlace &place, Program &program, std::string &refusal) {
-  program = Program();
-  if (spec.op == "rank") {
-    // A matrix of one element, whose one is the rank.
-    LaunchOf<EyeArgs>("eye_8", {.dst = nullptr, .count = 1, .columns = 1, .k = 0, .one = uint64_t(place.rank)})
-        .write(&EyeArgs::dst, output(0))
-        .grid(1)
-        .into(program);
-    return true;
-  }
+size_t numSums(const StepSpec &spec) {
+  auto count = static_cast<int64_t>(spec.inputs.size());
+  return static_cast<size_t>(std::clamp<int64_t>(spec.attrs.getInt("maxima", count), 0, count));
+}
+
+Program rankProgram(const RankPlace &place) {
+  Program program;
+  // A matrix of one element, whose one is the rank.
+  LaunchOf<EyeArgs>("eye_8", {.dst = nullptr, .count = 1, .columns = 1, .k = 0, .one = uint64_t(place.rank)})
+      .write(&EyeArgs::dst, output(0))
+      .grid(1)
+      .into(program);
+  return program;
+}
+
+bool compileAllReduce(const StepSpec &spec, const RankPlace &place, std::span<const size_t> order, Buckets &buckets,
+                      std::string &refusal) {
   for (const TensorType &type : spec.inputs)
     if (!isFloat(type.dtype)) {
       refusal = "ranks do not sum " + std::string(name(type.dtype));
       return false;
     }
-  Reduction(spec, place, program).compile();
+  buckets = Reduction(spec, place).compile(order);
   return true;
 }
 
