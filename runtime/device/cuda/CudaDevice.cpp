@@ -11,6 +11,8 @@ constexpr int kOldest = 80;             // What the PTX is made for.
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
+// CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE: what the next element of a launch's `extra` is.
+constexpr uintptr_t kArgumentBufferIs = 1, kArgumentBytesIs = 2;
 
 CudaPointer address(const void *pointer) { return reinterpret_cast<CudaPointer>(pointer); }
 
@@ -221,7 +223,7 @@ Status CudaDevice::launch(const Work &work, int stream) {
   }
   if (work.kernel == kCopy) {
     Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
-    if (!args)
+    if (!args || args->bytes == 0)
       return args.status();
     return driver.check(
         driver.copyOnDevice(address(args->dst), address(args->src), static_cast<size_t>(args->bytes), *on),
@@ -242,9 +244,12 @@ Status CudaDevice::launch(const Work &work, int stream) {
   }
   if (found == kernels.end())
     return Status::error(work.step + ": there is no kernel " + work.kernel);
-  void *args[] = {const_cast<std::byte *>(work.args.data())}; // One struct, which the driver copies.
+  // As one buffer, which the driver copies: a kernel written by hand has one parameter, a generated one has many.
+  size_t bytes = work.args.size();
+  void *extra[] = {reinterpret_cast<void *>(kArgumentBufferIs), const_cast<std::byte *>(work.args.data()),
+                   reinterpret_cast<void *>(kArgumentBytesIs), &bytes, nullptr};
   return driver.check(driver.launchKernel(found->second, static_cast<unsigned>(work.blocks), 1, 1,
-                                          static_cast<unsigned>(work.threads), 1, 1, 0, *on, args, nullptr),
+                                          static_cast<unsigned>(work.threads), 1, 1, 0, *on, nullptr, extra),
                       "cuLaunchKernel for " + work.step);
 }
 

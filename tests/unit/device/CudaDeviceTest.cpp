@@ -6,6 +6,7 @@
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
 #include "runtime/kernels/cuda/table/Ptx.h"
+#include "tests/unit/StepModel.h"
 #include "tests/unit/device/ConvolutionExamples.h"
 #include "tests/unit/device/FakeCudnn.h"
 #include "tests/unit/device/StandIns.h"
@@ -101,6 +102,55 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
       EXPECT_THAT(state.computeTypes, testing::ElementsAre(68, 77)) << "CUBLAS_COMPUTE_32F and ..._FAST_TF32";
     }
   EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
+}
+
+/// Generated kernels have a parameter an operand, those written by hand one struct: all are launched as their PTX
+/// declares them, and give what the checking device gives.
+TEST_F(CudaDeviceTest, LaunchesGeneratedKernels) {
+  recast::test::StepModel model;
+  PipelineOptions options;
+  options.clipNorm = 1;
+  model.make("mlp", options, /*bindsSizes=*/true);
+  CompileOptions compileOptions;
+  compileOptions.device = "cuda";
+  compileOptions.emulates = true; // The plan has both, PTX and host code.
+  std::unique_ptr<Plan> plan = model.compile(compileOptions);
+  ASSERT_TRUE(plan);
+  for (const CodeObject &object : plan->code) {
+    if (object.kind != CodeObject::SharedObject)
+      continue;
+    auto opened = cuda::emulation::GeneratedKernels::open(object.bytes);
+    ASSERT_TRUE(opened) << opened.message();
+    state.generated.push_back(std::move(*opened));
+  }
+  CheckingDevice checking;
+  std::unique_ptr<CudaDevice> device = make();
+  std::map<std::string, std::vector<std::byte>> wanted;
+  for (Device *on : {static_cast<Device *>(&checking), static_cast<Device *>(device.get())}) {
+    auto executor = DeviceExecutor::create(*plan, *on, {});
+    ASSERT_TRUE(executor) << executor.message();
+    for (int64_t step = 0; step < 3; ++step) {
+      for (int index : plan->inputs) {
+        std::vector<std::byte> bytes(plan->buffers[static_cast<size_t>(index)].type.bytes());
+        model.fill(*plan, index, step, bytes.data());
+        ASSERT_TRUE((*executor)->write(index, bytes.data()).ok());
+      }
+      Status status = (*executor)->run();
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (const Output &output : plan->outputs) {
+      std::vector<std::byte> bytes(plan->buffers[static_cast<size_t>(output.buffer)].type.bytes());
+      ASSERT_TRUE((*executor)->read(output.buffer, bytes.data()).ok());
+      if (on == &checking)
+        wanted[output.name] = bytes;
+      else
+        EXPECT_EQ(bytes, wanted[output.name]) << output.name;
+    }
+  }
+  size_t most = 0;
+  for (const FakeFunction &function : state.functions)
+    most = std::max(most, function.params);
+  EXPECT_GT(most, 2u) << "no generated kernel was launched";
 }
 
 /// Row-major operands of 8 bits and their scales, as column-major ones.

@@ -2,13 +2,21 @@
 #pragma once
 #include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "runtime/kernels/cuda/emulation/Generated.h"
 #include "runtime/plan/Float8.h"
 #include <cstring>
 #include <deque>
 #include <gtest/gtest.h>
+#include <regex>
 #include <set>
 
 namespace recast::device::test {
+
+/// A kernel of a module: its parameters as PTX declares them, and what runs it.
+struct FakeFunction {
+  std::string name;
+  size_t argBytes = 0, params = 0;
+};
 
 /// What the stand-ins note. One at a time: the functions are plain ones.
 struct Fake {
@@ -22,7 +30,9 @@ struct Fake {
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
   std::string ptx;
-  std::set<int> computeTypes; ///< Of products.
+  std::deque<FakeFunction> functions;
+  std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated; ///< Host code of kernels in plans' PTX.
+  std::set<int> computeTypes;                                                ///< Of products.
 };
 inline Fake *fake;
 
@@ -36,6 +46,31 @@ inline int perform(CudaHandle stream, std::function<void()> action) {
   else
     action();
   return 0;
+}
+
+/// The size of the parameters of an entry point: scalars and structs in order, each at a multiple of its alignment.
+inline FakeFunction functionOf(const std::string &ptx, const std::string &name, size_t at) {
+  static const std::regex param(R"(\.param (?:\.align (\d+) \.b8 \w+\[(\d+)\]|\.[a-z](\d+)))");
+  FakeFunction function{name};
+  std::string text = ptx.substr(at, ptx.find(')', at) - at);
+  for (std::sregex_iterator it(text.begin(), text.end(), param), end; it != end; ++it, ++function.params) {
+    bool isStruct = (*it)[1].matched;
+    size_t bytes = isStruct ? std::stoul((*it)[2]) : std::stoul((*it)[3]) / 8;
+    size_t alignment = isStruct ? std::stoul((*it)[1]) : bytes;
+    function.argBytes = (function.argBytes + alignment - 1) / alignment * alignment + bytes;
+  }
+  return function;
+}
+
+/// CU_LAUNCH_PARAM_BUFFER_POINTER and ..._SIZE, in that order: the only way to launch a kernel without knowing how many
+/// parameters it has. The driver has no way to see that an array of arguments is too short.
+inline std::vector<std::byte> argumentsOf(void **args, void **extra) {
+  EXPECT_TRUE(!args && extra && extra[0] == reinterpret_cast<void *>(1) && extra[2] == reinterpret_cast<void *>(2) &&
+              !extra[4]);
+  if (args || !extra)
+    return {};
+  auto *bytes = static_cast<const std::byte *>(extra[1]);
+  return std::vector(bytes, bytes + *static_cast<const size_t *>(extra[3]));
 }
 
 inline Driver fakeDriver() {
@@ -54,10 +89,11 @@ inline Driver fakeDriver() {
     return *module = newHandle(), 0;
   };
   d.moduleGetFunction = [](CudaHandle *function, CudaHandle, const char *name) {
-    if (fake->ptx.find(".entry " + std::string(name) + "(") == std::string::npos)
+    size_t entry = fake->ptx.find(".entry " + std::string(name) + "(");
+    if (entry == std::string::npos)
       return 500;
-    return *function = reinterpret_cast<CudaHandle>(const_cast<cuda::emulation::Kernel *>(cuda::emulation::find(name))),
-           0;
+    fake->functions.push_back(functionOf(fake->ptx, name, entry));
+    return *function = reinterpret_cast<CudaHandle>(&fake->functions.back()), 0;
   };
   d.memAlloc = [](CudaPointer *pointer, size_t bytes) {
     if (bytes > size_t(1) << 32)
@@ -115,13 +151,21 @@ inline Driver fakeDriver() {
     return *graph = newHandle(), 0;
   };
   d.launchKernel = [](CudaHandle function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
-                      unsigned, CudaHandle stream, void **args, void **) {
-    auto *kernel = reinterpret_cast<const cuda::emulation::Kernel *>(function);
-    auto *bytes = static_cast<const std::byte *>(args[0]);
-    return perform(stream, [=, copy = std::vector(bytes, bytes + kernel->argBytes)] {
-      fake->launched.emplace_back(kernel->name);
+                      unsigned, CudaHandle stream, void **args, void **extra) {
+    auto *called = reinterpret_cast<const FakeFunction *>(function);
+    std::vector<std::byte> bytes = argumentsOf(args, extra);
+    EXPECT_EQ(bytes.size(), called->argBytes) << called->name << " has other parameters";
+    return perform(stream, [=] {
+      fake->launched.emplace_back(called->name);
+      const cuda::emulation::Kernel *kernel = cuda::emulation::find(called->name);
+      std::unique_ptr<cuda::emulation::Kernel> own;
+      for (size_t i = 0; i < fake->generated.size() && !kernel; ++i) {
+        own = fake->generated[i]->find(called->name, called->params, static_cast<int>(threads));
+        kernel = own.get();
+      }
+      ASSERT_TRUE(kernel) << called->name;
       cuda::emulation::Range all{"memory", nullptr, SIZE_MAX, true, true};
-      Status status = cuda::emulation::launch(*kernel, x, static_cast<int>(threads), copy, {&all, 1});
+      Status status = cuda::emulation::launch(*kernel, x, static_cast<int>(threads), bytes, {&all, 1});
       EXPECT_TRUE(status.ok()) << status.message();
     });
   };
