@@ -117,6 +117,7 @@ Status CudaDevice::load(std::span<const CodeObject> code) {
 
 CudaDevice::~CudaDevice() {
   driver.contextSynchronize();
+  dropGraphs();
   nccl.reset();
   for (CudaPointer allocation : allocations)
     driver.memFree(allocation);
@@ -350,8 +351,16 @@ Status CudaDevice::join(Communicator &ranks) {
 }
 
 void CudaDevice::abandonRanks() {
+  dropGraphs();
   if (nccl)
     nccl->abort();
+}
+
+/// Before NCCL's communicator ends, which waits until no graph holds a sum of it.
+void CudaDevice::dropGraphs() {
+  for (CudaHandle graph : graphs)
+    driver.graphExecDestroy(graph);
+  graphs.clear();
 }
 
 Status CudaDevice::synchronise() { return driver.check(driver.contextSynchronize(), "cuCtxSynchronize"); }

@@ -52,6 +52,7 @@ private:
   Status loadKernels();
   Status launchMatmul(const Work &work, CudaHandle stream);
   Status openDnn();
+  void dropGraphs();
   Result<CudaHandle> streamOf(int stream);
   Result<CudaHandle> eventOf(int event);
 

@@ -101,7 +101,7 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
       EXPECT_THAT(state.computeTypes, testing::ElementsAre(68, 77)) << "CUBLAS_COMPUTE_32F and ..._FAST_TF32";
     }
-  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
+  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty() && state.graphs.empty()) << "what is not given back";
 }
 
 /// Generated kernels have a parameter an operand, those written by hand one struct: all are launched as their PTX

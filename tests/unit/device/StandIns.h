@@ -23,6 +23,7 @@ struct Fake {
   bool isCapturing = false;
   std::vector<std::function<void()>> captured;
   std::set<CudaHandle> capturing; ///< Streams and events that take part in the capture.
+  std::set<CudaHandle> graphs; ///< That can be launched.
   std::vector<std::string> launched;
   std::set<CudaPointer> memory;
   std::set<void *> hostMemory;
@@ -170,9 +171,14 @@ inline Driver fakeDriver() {
     });
   };
   d.graphInstantiate = [](CudaHandle *executable, CudaHandle, unsigned long long) {
-    return *executable = newHandle(), 0;
+    return fake->graphs.insert(*executable = newHandle()), 0;
   };
-  d.graphLaunch = [](CudaHandle, CudaHandle) {
+  d.graphExecDestroy = [](CudaHandle executable) {
+    EXPECT_EQ(fake->graphs.erase(executable), 1u);
+    return 0;
+  };
+  d.graphLaunch = [](CudaHandle executable, CudaHandle) {
+    EXPECT_TRUE(fake->graphs.contains(executable));
     for (const std::function<void()> &action : fake->captured)
       action();
     return 0;
@@ -301,12 +307,17 @@ inline NcclFunctions fakeNccl() {
     });
   };
   nccl.commGetAsyncError = [](CudaHandle, int *result) { return *result = fake->asyncError, 0; };
+  // Both wait until no graph holds a sum of the communicator ("keep polling until all graphs referencing us die").
   nccl.commAbort = [](CudaHandle) {
+    EXPECT_TRUE(fake->graphs.empty());
     fake->isAborted = true;
     fake->isBusy = false;
     return 0;
   };
-  nccl.commDestroy = [](CudaHandle) { return fake->isDestroyed = true, 0; };
+  nccl.commDestroy = [](CudaHandle) {
+    EXPECT_TRUE(fake->graphs.empty());
+    return fake->isDestroyed = true, 0;
+  };
   nccl.getErrorString = [](int result) { return result == 6 ? "remote error" : "some error"; };
   return nccl;
 }
