@@ -4,9 +4,9 @@
 #include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace recast::device {
 namespace {
@@ -16,22 +16,6 @@ constexpr std::chrono::milliseconds kPatience(1000);
 constexpr std::chrono::microseconds kPause(20);
 
 } // namespace
-
-/// NCCL makes connections when it first sums: not while a graph is captured.
-Status DeviceExecutor::warmRanks() {
-  for (const Scheduled &item : scheduled) {
-    if (item.work.kernel != cuda::kAllReduce)
-      continue;
-    MemoryUse bucket = item.work.uses[0];
-    bucket.isRead = false;
-    FillBytesArgs zero{bucket.data, static_cast<int64_t>(bucket.bytes), 0};
-    Work fill{item.work.step, std::string(kFill), 1, 1, bytesOf(zero), {bucket}};
-    for (const Work *work : std::array<const Work *, 2>{&fill, &item.work})
-      if (Status status = device.launch(*work, 0); !status.ok())
-        return status;
-  }
-  return Status::success();
-}
 
 Status DeviceExecutor::placeBatches() {
   batchStream = std::max(options.streams, 1);
@@ -161,8 +145,10 @@ Status DeviceExecutor::finish() {
   return status;
 }
 
+/// The first step is issued as it is: libraries make handles and connections and choose algorithms, and the driver
+/// loads kernels, when they are first used, which needs memory and waits that a capture does not allow.
 Status DeviceExecutor::replay() {
-  if (!options.graph)
+  if (!options.graph || !std::exchange(hasIssued, true))
     return issue();
   if (graph < 0) {
     if (Status status = device.beginCapture(0); !status.ok())

@@ -63,8 +63,9 @@ struct Example {
     change(**executor);
     if (Status status = (*executor)->write(0, x.data()); !status.ok())
       return status.message();
-    if (Status status = (*executor)->run(); !status.ok())
-      return status.message();
+    for (int step = 0; step < 2; ++step) // As it is, and as a graph.
+      if (Status status = (*executor)->run(); !status.ok())
+        return status.message();
     std::vector<float> z(48 * 16);
     if (Status status = (*executor)->read(4, z.data()); !status.ok())
       return status.message();
@@ -215,6 +216,26 @@ TEST(CheckingDevice, BatchesAreSentAhead) {
         EXPECT_THAT(run(losing, **again, firsts), AllOf(HasSubstr("'x'"), HasSubstr("no event"))) << event;
       }
     }
+}
+
+/// What CUDA does not allow while a stream is captured.
+TEST(CheckingDevice, CapturesHaveRules) {
+  Example example;
+  CheckingDevice device;
+  auto memory = device.allocate(64, "a");
+  ASSERT_TRUE(memory);
+  MemoryUse use{"a", *memory, 64, false, true, *memory};
+  Work fill{"the fill", std::string(kFill), 1, 1, bytesOf(FillBytesArgs{*memory, 64, 0}), {use}};
+  ASSERT_TRUE(device.record(0, 0).ok());
+  ASSERT_TRUE(device.beginCapture(1).ok());
+  EXPECT_EQ(device.launch(fill, 0).message(), "the fill: stream 0 takes no part in the capture");
+  EXPECT_EQ(device.wait(0, 1).message(), "stream 1 waits for event 0, which was recorded before the capture");
+  EXPECT_EQ(device.allocate(64, "b").message(), "memory for b while a graph is captured");
+  EXPECT_EQ(device.synchronise().message(), "the host waits while a graph is captured");
+  EXPECT_EQ(device.waitOnHost(0).message(), "the host waits while a graph is captured");
+  EXPECT_EQ(device.copyIn(use, &use, 1).message(), "a copy from the host while a graph is captured");
+  ASSERT_TRUE(device.launch(fill, 1).ok() && device.record(0, 1).ok() && device.wait(0, 0).ok());
+  EXPECT_TRUE(device.launch(fill, 0).ok()) << "an event of the capture takes it along";
 }
 
 TEST(CheckingDevice, AForeignPlanIsRefused) {

@@ -23,7 +23,7 @@ struct Fake {
   bool isCapturing = false;
   std::vector<std::function<void()>> captured;
   std::set<CudaHandle> capturing; ///< Streams and events that take part in the capture.
-  std::set<CudaHandle> graphs; ///< That can be launched.
+  std::set<CudaHandle> graphs;    ///< That can be launched.
   std::vector<std::string> launched;
   std::set<CudaPointer> memory;
   std::set<void *> hostMemory;
@@ -84,12 +84,17 @@ inline Driver fakeDriver() {
   d.deviceGetAttribute = [](int *value, int attribute, int) { return *value = attribute == 75 ? fake->major : 0, 0; };
   d.primaryContextRetain = [](CudaHandle *context, int) { return *context = newHandle(), 0; };
   d.contextSetCurrent = [](CudaHandle) { return 0; };
-  d.contextSynchronize = [] { return 0; };
+  d.contextSynchronize = [] {
+    EXPECT_FALSE(fake->isCapturing);
+    return 0;
+  };
   d.moduleLoadDataEx = [](CudaHandle *module, const void *image, unsigned, int *, void **) {
+    EXPECT_FALSE(fake->isCapturing);
     fake->ptx += static_cast<const char *>(image);
     return *module = newHandle(), 0;
   };
   d.moduleGetFunction = [](CudaHandle *function, CudaHandle, const char *name) {
+    EXPECT_FALSE(fake->isCapturing) << "where modules are loaded lazily, this loads one";
     size_t entry = fake->ptx.find(".entry " + std::string(name) + "(");
     if (entry == std::string::npos)
       return 500;
@@ -97,6 +102,7 @@ inline Driver fakeDriver() {
     return *function = reinterpret_cast<CudaHandle>(&fake->functions.back()), 0;
   };
   d.memAlloc = [](CudaPointer *pointer, size_t bytes) {
+    EXPECT_FALSE(fake->isCapturing);
     if (bytes > size_t(1) << 32)
       return 2;
     *pointer = reinterpret_cast<CudaPointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
@@ -107,6 +113,7 @@ inline Driver fakeDriver() {
     return std::free(at(pointer)), 0;
   };
   d.memHostAlloc = [](void **pointer, size_t bytes, unsigned) {
+    EXPECT_FALSE(fake->isCapturing);
     *pointer = std::malloc(bytes);
     return fake->hostMemory.insert(*pointer), 0;
   };
@@ -218,7 +225,10 @@ inline double scaleOf(const void *scale, int mode, int64_t row) {
 
 inline CublasLtFunctions fakeLt() {
   CublasLtFunctions lt{};
-  lt.create = [](CudaHandle *handle) { return *handle = newHandle(), 0; };
+  lt.create = [](CudaHandle *handle) {
+    EXPECT_FALSE(fake->isCapturing) << "it allocates and waits";
+    return *handle = newHandle(), 0;
+  };
   lt.matmulDescCreate = [](CudaHandle *desc, int computeType, int) {
     fake->computeTypes.insert(computeType);
     return *desc = newObject({}), 0;
