@@ -212,6 +212,13 @@ TEST_F(CudaDeviceTest, RunsProductsOf8Bits) {
   std::memcpy(bytes.data(), &args, sizeof(args));
   Status status = old->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
   EXPECT_EQ(status.message(), "node 'x' (fp8_product): 8-bit products need sm_89 or later; this is Stand-in (sm_80)");
+  state.major = 9, state.hasNoAlgorithm = true;
+  args.scaleA = args.scaleB = &args; // Nobody reads them.
+  std::memcpy(bytes.data(), &args, sizeof(args));
+  std::unique_ptr<CudaDevice> device = make();
+  status = device->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (fp8_product): cuBLASLt has no algorithm for the product of 8-bit floats; a "
+                              "plan for --cuda-arch=sm_80 does without");
 }
 
 /// By cuDNN, and by the plain kernel where that does not start.

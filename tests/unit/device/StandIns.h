@@ -33,7 +33,8 @@ struct Fake {
   std::string ptx;
   std::deque<FakeFunction> functions;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated; ///< Host code of kernels in plans' PTX.
-  std::set<int> computeTypes;                                                ///< Of products.
+  bool hasNoAlgorithm = false;
+  std::set<int> computeTypes; ///< Of products.
 };
 inline Fake *fake;
 
@@ -202,6 +203,7 @@ struct Object {
   bool transA = false, transB = false;
   const void *scaleA = nullptr, *scaleB = nullptr;
   int32_t scaleModeA = 0, scaleModeB = 0;
+  std::array<uint32_t, 4> alignments = {256, 256, 256, 256}; ///< Of a, b, c and d, with a preference.
 };
 inline std::deque<Object> objects;
 inline Object &object(CudaHandle handle) { return objects[reinterpret_cast<uintptr_t>(handle) - 1]; }
@@ -259,13 +261,27 @@ inline CublasLtFunctions fakeLt() {
       object(layout).stride = *static_cast<const int64_t *>(value);
     return 0;
   };
-  lt.preferenceCreate = [](CudaHandle *preference) { return *preference = newHandle(), 0; };
-  lt.preferenceSet = [](CudaHandle, int, const void *, size_t) { return 0; };
-  lt.heuristic = [](CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, int,
-                    MatmulAlgorithm *results, int *found) { return results->status = 0, *found = 1, 0; };
+  lt.preferenceCreate = [](CudaHandle *preference) { return *preference = newObject({}), 0; };
+  lt.preferenceSet = [](CudaHandle preference, int attribute, const void *value, size_t) {
+    if (attribute >= 5 && attribute <= 8)
+      object(preference).alignments[static_cast<size_t>(attribute - 5)] = *static_cast<const uint32_t *>(value);
+    return 0;
+  };
+  // As the library does, the fastest for operands that are as far aligned as it was told.
+  lt.heuristic = [](CudaHandle, CudaHandle desc, CudaHandle a, CudaHandle, CudaHandle, CudaHandle,
+                    CudaHandle preference, int, MatmulAlgorithm *results, int *found) {
+    EXPECT_EQ(object(desc).scaleA != nullptr, object(a).type >= 28) << "scales belong to 8-bit operands";
+    if (fake->hasNoAlgorithm)
+      return *found = 0, 15;
+    std::ranges::copy(object(preference).alignments, results->algorithm);
+    return results->status = 0, *found = 1, 0;
+  };
   lt.matmul = [](CudaHandle, CudaHandle desc, const void *alpha, const void *a, CudaHandle layoutA, const void *b,
-                 CudaHandle layoutB, const void *beta, const void *, CudaHandle, void *d, CudaHandle layoutD,
-                 const void *, void *, size_t, CudaHandle stream) {
+                 CudaHandle layoutB, const void *beta, const void *c, CudaHandle, void *d, CudaHandle layoutD,
+                 const void *algorithm, void *, size_t, CudaHandle stream) {
+    auto *alignments = static_cast<const uint64_t *>(algorithm);
+    for (const void *operand : {a, b, c, static_cast<const void *>(d)})
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(operand) % *alignments++, 0u) << "the algorithm is for another alignment";
     float by = *static_cast<const float *>(alpha), keep = *static_cast<const float *>(beta);
     Object how = object(desc), la = object(layoutA), lb = object(layoutB), ld = object(layoutD);
     EXPECT_EQ(how.transA ? la.columns : la.rows, ld.rows);
