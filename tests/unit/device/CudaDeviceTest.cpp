@@ -3,6 +3,7 @@
 #include "runtime/device/Checking.h"
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
 #include "runtime/kernels/cuda/table/Ptx.h"
@@ -378,6 +379,10 @@ TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   EXPECT_EQ(tooMuch.message(), "cuMemAlloc of 1099511627776 bytes for the arena: out of memory");
   Status status = device->launch({"node 'x' (Nothing)", "nothing", 1, 32, {}, {}}, 0);
   EXPECT_EQ(status.message(), "node 'x' (Nothing): there is no kernel nothing");
+  EXPECT_TRUE(state.ptx.empty()) << "modules that nothing is launched of";
+  state.isPtxForeign = true;
+  status = device->launch({"node 'x' (Fill)", "fill_zero", 1, 32, bytesOf(cuda::FillArgs{}), {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (Fill): cuModuleLoadDataEx of kernels of Copy: wrong: ptxas fatal");
 }
 
 /// Every kernel that programs may launch is in the PTX, and in the emulation.

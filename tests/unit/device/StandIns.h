@@ -30,7 +30,8 @@ struct Fake {
   int handles = 0, devices = 1, major = 9;
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
-  std::string ptx;
+  std::map<CudaHandle, std::string> ptx; ///< Of modules.
+  bool isPtxForeign = false;
   std::deque<FakeFunction> functions;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated; ///< Host code of kernels in plans' PTX.
   bool hasNoAlgorithm = false;
@@ -89,17 +90,23 @@ inline Driver fakeDriver() {
     EXPECT_FALSE(fake->isCapturing);
     return 0;
   };
-  d.moduleLoadDataEx = [](CudaHandle *module, const void *image, unsigned, int *, void **) {
+  d.moduleLoadDataEx = [](CudaHandle *module, const void *image, unsigned options, int *names, void **values) {
     EXPECT_FALSE(fake->isCapturing);
-    fake->ptx += static_cast<const char *>(image);
-    return *module = newHandle(), 0;
+    if (fake->isPtxForeign) {
+      EXPECT_TRUE(options == 2 && names[0] == 5 && names[1] == 6) << "CU_JIT_ERROR_LOG_BUFFER and ..._SIZE_BYTES";
+      std::strncpy(static_cast<char *>(values[0]), "ptxas fatal", reinterpret_cast<size_t>(values[1]));
+      return 218;
+    }
+    *module = newHandle();
+    return fake->ptx[*module] = static_cast<const char *>(image), 0;
   };
-  d.moduleGetFunction = [](CudaHandle *function, CudaHandle, const char *name) {
+  d.moduleGetFunction = [](CudaHandle *function, CudaHandle module, const char *name) {
     EXPECT_FALSE(fake->isCapturing) << "where modules are loaded lazily, this loads one";
-    size_t entry = fake->ptx.find(".entry " + std::string(name) + "(");
+    const std::string &ptx = fake->ptx.at(module);
+    size_t entry = ptx.find(".entry " + std::string(name) + "(");
     if (entry == std::string::npos)
       return 500;
-    fake->functions.push_back(functionOf(fake->ptx, name, entry));
+    fake->functions.push_back(functionOf(ptx, name, entry));
     return *function = reinterpret_cast<CudaHandle>(&fake->functions.back()), 0;
   };
   d.memAlloc = [](CudaPointer *pointer, size_t bytes) {
