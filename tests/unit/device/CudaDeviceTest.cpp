@@ -385,14 +385,18 @@ TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   EXPECT_EQ(status.message(), "node 'x' (Fill): cuModuleLoadDataEx of kernels of Copy: wrong: ptxas fatal");
 }
 
-/// Every kernel that programs may launch is in the PTX, and in the emulation.
+/// Every kernel that programs may launch is in the PTX, and in the emulation, with the same arguments.
 TEST_F(CudaDeviceTest, PtxHoldsEveryKernel) {
   std::string ptx;
   for (const cuda::PtxModule &module : cuda::ptxModules())
     ptx += module.text;
   EXPECT_GT(cuda::emulation::kernels().size(), 100u);
-  for (const cuda::emulation::Kernel &kernel : cuda::emulation::kernels())
-    EXPECT_NE(ptx.find(".entry " + std::string(kernel.name) + "("), std::string::npos) << kernel.name;
+  for (const cuda::emulation::Kernel &kernel : cuda::emulation::kernels()) {
+    size_t entry = ptx.find(".entry " + std::string(kernel.name) + "(");
+    ASSERT_NE(entry, std::string::npos) << kernel.name;
+    EXPECT_EQ(functionOf(ptx, std::string(kernel.name), entry).argBytes, kernel.argBytes)
+        << kernel.name << ": the struct of arguments is another one on the device";
+  }
 }
 
 } // namespace

@@ -146,12 +146,26 @@ TEST(CheckingDevice, MisalignedPointers) {
   });
   EXPECT_THAT(fault, AllOf(HasSubstr("node 'product' (MatMul)"), HasSubstr("not aligned to its elements")));
 
-  example.plan.buffers[2].offset += 4; // copy_bytes moves 16 bytes at a time.
-  example.plan.buffers[3].offset = 5120;
+  example.plan.buffers[1].offset += 2; // What is turned are elements of 4 bytes.
+  example.plan.buffers[2].offset += 64;
+  example.plan.buffers[3].offset = 5184;
   example.plan.buffers[4].offset = 2048 + 64;
-  example.plan.arenaBytes = 6144 + 64;
+  example.plan.arenaBytes = 6144 + 128;
   CheckingDevice other;
-  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'same' (Identity)"), HasSubstr("misaligned")));
+  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("misaligned")));
+}
+
+/// Copies take memory as it lies: a micro-batch begins where the one before ends.
+TEST(CheckingDevice, CopiesOfAnyAlignment) {
+  for (size_t shift : {4, 8}) {
+    Example example;
+    example.plan.buffers[2].offset += shift;
+    example.plan.buffers[3].offset = 5184;
+    example.plan.buffers[4].offset = 2048 + 64;
+    example.plan.arenaBytes = 6144 + 128;
+    CheckingDevice device;
+    EXPECT_EQ(example.run(device, 1), "") << shift;
+  }
 }
 
 TEST(CheckingDevice, KernelsStayInTheirBuffers) {
