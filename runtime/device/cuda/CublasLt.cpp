@@ -66,7 +66,8 @@ std::string keyOf(cuda::MatmulArgs args) {
     return status;
 
 Result<CublasLtFunctions> openCublasLt() {
-  Result<Library> opened = Library::open({"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt of CUDA 13");
+  Result<Library> opened =
+      Library::open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, "cuBLASLt of CUDA 13 or 12");
   if (!opened)
     return Status::error(opened.message() + ": install it, or add its folder to LD_LIBRARY_PATH");
   const Library &library = *opened;
@@ -92,7 +93,8 @@ Status CublasLt::prepare(const cuda::MatmulArgs &args, Prepared &prepared) {
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kTransB, &kTransposed, sizeof(kTransposed)))
   if (args.bias)
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kEpilogue, &kEpilogueBias, sizeof(kEpilogueBias)))
-  if (isFloat8(args.typeA)) {
+  // One scale a tensor is the default, and all that versions before 12.8 know.
+  if (isFloat8(args.typeA) && args.scaleModeA != cuda::ScaleMode::Scalar) {
     auto modeA = static_cast<int32_t>(args.scaleModeB), modeB = static_cast<int32_t>(args.scaleModeA);
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeA, &modeA, sizeof(modeA)))
     RECAST_TRY(lt.matmulDescSet(prepared.desc, kScaleModeB, &modeB, sizeof(modeB)))
