@@ -27,7 +27,9 @@ def main():
     loader.exec_module(module)
     plans = sum(1 + len(newer) for _, _, *newer in module.PRESETS.values())
     test.check(len(cases) == plans, f"{len(cases)} plans of one model: one a preset, and of fp8 one for its GPUs")
-    done = call("run", folder)
+    archive = folder.with_name("packed.tar.xz")
+    test.check(archive.exists() and archive.stat().st_size < module.LIMIT_BYTES, "an archive is made for the other machine")
+    done = call("run", folder, "--jobs=2")
     for line in done.stdout.splitlines():
         if line.startswith("|"):
             test.check("| ok |" in line, line)
