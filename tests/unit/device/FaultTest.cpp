@@ -232,6 +232,37 @@ TEST(CheckingDevice, BatchesAreSentAhead) {
     }
 }
 
+/// Two calls where a batch has more matrices than one takes.
+TEST(CheckingDevice, BatchesOfAnyNumber) {
+  constexpr int64_t kPairs = 35000;
+  Example example;
+  TensorType a{DType::F32, {kPairs, 2, 1, 2}}, b{DType::F32, {kPairs, 2, 2, 1}}, y{DType::F32, {kPairs, 2, 1, 1}};
+  example.plan = Plan();
+  example.plan.device = "cuda";
+  example.plan.buffers = {{"a", a, Place::Input, 0}, {"b", b, Place::Input, 0}, {"y", y, Place::Arena, 0}};
+  example.plan.inputs = {0, 1};
+  example.plan.arenaBytes = y.bytes();
+  example.add("products", "MatMul", {}, {0, 1}, {2});
+  example.plan.outputs = {{"y", 2, -1}};
+  CheckingDevice device;
+  auto executor = DeviceExecutor::create(example.plan, device, {});
+  ASSERT_TRUE(executor) << executor.message();
+  std::vector<float> left(static_cast<size_t>(a.elems())), right(static_cast<size_t>(b.elems()));
+  for (size_t i = 0; i < left.size(); ++i)
+    left[i] = static_cast<float>(i % 13), right[i] = static_cast<float>(i % 7);
+  ASSERT_TRUE((*executor)->write(0, left.data()).ok() && (*executor)->write(1, right.data()).ok());
+  Status status = (*executor)->run();
+  ASSERT_TRUE(status.ok()) << status.message();
+  std::vector<float> result(static_cast<size_t>(y.elems()));
+  ASSERT_TRUE((*executor)->read(2, result.data()).ok());
+  for (size_t i = 0; i < result.size(); ++i)
+    ASSERT_EQ(result[i], left[2 * i] * right[2 * i] + left[2 * i + 1] * right[2 * i + 1]) << i;
+  auto isProduct = [](const Scheduled &item) { return item.work.kernel == cuda::kMatmul; };
+  EXPECT_EQ(std::ranges::count_if((*executor)->scheduled, isProduct), 2);
+  changeMatmul(**executor, [](cuda::MatmulArgs &args) { args.batch *= 2; });
+  EXPECT_THAT((*executor)->run().message(), HasSubstr("a batch of 70000 products, more than 65535"));
+}
+
 /// What CUDA does not allow while a stream is captured.
 TEST(CheckingDevice, CapturesHaveRules) {
   Example example;
