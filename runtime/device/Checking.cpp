@@ -19,7 +19,7 @@ constexpr int kHost = 63, kIssue = -1;
 std::byte *newMemory(size_t bytes) {
   auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
   if (data)
-    std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
+    std::memset(data, 0xff, bytes); // NaN in every type: nothing may rely on what memory holds before it is written.
   return data;
 }
 
