@@ -257,6 +257,8 @@ Status CudaDevice::launch(const Work &work, int stream) {
     return driver.check(driver.fill(address(args->dst), args->value, static_cast<size_t>(args->bytes), *on),
                         "cuMemsetD8Async for " + work.step);
   }
+  if (work.blocks < 1 || work.blocks > INT32_MAX)
+    return Status::error(work.step + ": a grid of " + std::to_string(work.blocks) + " blocks");
   Result<CudaHandle> kernel = findKernel(work.kernel);
   if (!kernel)
     return Status::error(work.step + ": " + kernel.message());

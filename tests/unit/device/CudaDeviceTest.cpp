@@ -342,14 +342,17 @@ TEST_F(CudaDeviceTest, RanksReduceInBuckets) {
 /// A rank that is gone ends the others, although their devices wait for it.
 TEST_F(CudaDeviceTest, LostRanksEndTheRun) {
   RanksPlan example;
-  OtherRank ranks(1); // The id comes through, then nothing.
+  OtherRank ranks(3); // The id comes through, and two steps, then nothing.
   std::unique_ptr<CudaDevice> device = make();
   auto executor = DeviceExecutor::create(example.plan, *device, {.ranks = &ranks});
   ASSERT_TRUE(executor) << executor.message();
   ASSERT_TRUE(example.write(**executor).ok());
+  for (int step = 0; step < 2; ++step)
+    ASSERT_TRUE((*executor)->run().ok());
+  EXPECT_FALSE(state.graphs.empty());
   state.isBusy = true;
   EXPECT_EQ((*executor)->run().message(), "a rank is lost");
-  EXPECT_TRUE(state.isAborted);
+  EXPECT_TRUE(state.isAborted && state.graphs.empty());
 
   OtherRank others;
   std::unique_ptr<CudaDevice> second = make();
@@ -379,6 +382,8 @@ TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   EXPECT_EQ(tooMuch.message(), "cuMemAlloc of 1099511627776 bytes for the arena: out of memory");
   Status status = device->launch({"node 'x' (Nothing)", "nothing", 1, 32, {}, {}}, 0);
   EXPECT_EQ(status.message(), "node 'x' (Nothing): there is no kernel nothing");
+  status = device->launch({"node 'x' (Fill)", "fill_zero", int64_t(1) << 32, 32, {}, {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (Fill): a grid of 4294967296 blocks");
   EXPECT_TRUE(state.ptx.empty()) << "modules that nothing is launched of";
   state.isPtxForeign = true;
   status = device->launch({"node 'x' (Fill)", "fill_zero", 1, 32, bytesOf(cuda::FillArgs{}), {}}, 0);
