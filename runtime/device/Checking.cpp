@@ -19,7 +19,7 @@ constexpr int kHost = 63, kIssue = -1;
 std::byte *newMemory(size_t bytes) {
   auto *data = static_cast<std::byte *>(::operator new(bytes ? bytes : 1, kAlignment, std::nothrow));
   if (data)
-    std::memset(data, 0x7f, bytes); // Nothing may rely on what memory holds before it is written.
+    std::memset(data, 0xff, bytes); // NaN in every type: nothing may rely on what memory holds before it is written.
   return data;
 }
 
@@ -105,7 +105,14 @@ Status CheckingDevice::load(std::span<const CodeObject> code) {
   return Status::success();
 }
 
+/// What CUDA refuses, or what has no place in a graph.
+Status CheckingDevice::checkNoCapture(const std::string &what) const {
+  return isCapturing ? Status::error(what + " while a graph is captured") : Status::success();
+}
+
 Result<std::byte *> CheckingDevice::allocate(size_t bytes, const std::string &what) {
+  if (Status status = checkNoCapture("memory for " + what); !status.ok())
+    return status;
   std::byte *data = newMemory(bytes);
   if (!data)
     return Status::error("there is not enough memory for " + what + ": " + std::to_string(bytes) + " bytes");
@@ -147,8 +154,8 @@ Status CheckingDevice::copyOut(void *to, const MemoryUse &from, int stream) {
 
 Status CheckingDevice::copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream) {
   std::string step = isIn ? "a copy from the host" : "a copy to the host";
-  if (isCapturing)
-    return Status::error(step + " is no part of a graph");
+  if (Status status = checkNoCapture(step); !status.ok())
+    return status;
   if (Status status = checkUses(step, {&onDevice, 1}); !status.ok())
     return status;
   std::vector<MemoryUse> uses = {onDevice};
@@ -180,6 +187,8 @@ Result<std::string> CheckingDevice::prepare(const Work &work) {
 Status CheckingDevice::launch(const Work &work, int stream) {
   if (!isCapturing)
     return perform(work, stream);
+  if (!capturing.contains(stream))
+    return Status::error(work.step + ": stream " + std::to_string(stream) + " takes no part in the capture");
   graphs.back().push_back([this, work, stream] { return perform(work, stream); });
   return Status::success();
 }
@@ -266,8 +275,9 @@ Status CheckingDevice::record(int event, int stream) {
     hazards.record(event, stream);
     return Status::success();
   };
-  if (!isCapturing)
+  if (!capturing.contains(stream))
     return action();
+  captured.insert(event);
   graphs.back().push_back(action);
   return Status::success();
 }
@@ -282,11 +292,17 @@ Status CheckingDevice::wait(int event, int stream) {
   };
   if (!isCapturing)
     return action();
+  if (!captured.contains(event))
+    return Status::error("stream " + std::to_string(stream) + " waits for event " + std::to_string(event) +
+                         ", which was recorded before the capture");
+  capturing.insert(stream);
   graphs.back().push_back(action);
   return Status::success();
 }
 
 Status CheckingDevice::waitOnHost(int event) {
+  if (Status status = checkNoCapture("the host waits"); !status.ok())
+    return status;
   if (std::ranges::find(lostEvents, event) == lostEvents.end())
     hazards.wait(event, kHost);
   return Status::success();
@@ -296,6 +312,8 @@ Status CheckingDevice::beginCapture(int stream) {
   if (isCapturing)
     return Status::error("a graph is being captured already");
   isCapturing = true;
+  capturing = {stream};
+  captured.clear();
   graphs.emplace_back();
   return Status::success();
 }
@@ -304,6 +322,7 @@ Result<int> CheckingDevice::endCapture(int stream) {
   if (!isCapturing)
     return Status::error("no graph is being captured");
   isCapturing = false;
+  capturing.clear();
   return static_cast<int>(graphs.size()) - 1;
 }
 
@@ -320,6 +339,8 @@ Status CheckingDevice::replay(int graph, int stream) {
 }
 
 Status CheckingDevice::synchronise() {
+  if (Status status = checkNoCapture("the host waits"); !status.ok())
+    return status;
   hazards.synchronise();
   return Status::success();
 }

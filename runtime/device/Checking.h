@@ -4,6 +4,7 @@
 #pragma once
 #include "runtime/device/Hazards.h"
 #include "runtime/kernels/cuda/emulation/Generated.h"
+#include <set>
 
 namespace recast::device {
 
@@ -49,6 +50,7 @@ private:
   Status perform(const Work &work, int stream);
   Status execute(const Work &work) const;
   Status copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream);
+  Status checkNoCapture(const std::string &what) const;
   Status checkUses(const std::string &step, std::span<const MemoryUse> uses) const;
 
   int architecture;
@@ -58,6 +60,7 @@ private:
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated;
   std::vector<std::vector<std::function<Status()>>> graphs;
   bool isCapturing = false;
+  std::set<int> capturing, captured; ///< Streams and events of the capture.
   bool reversed = false;
 };
 

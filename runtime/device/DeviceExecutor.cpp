@@ -73,8 +73,6 @@ Status DeviceExecutor::prepare() {
   scheduled = schedule(std::move(work), options.streams);
   if (Status status = placeBatches(); !status.ok())
     return status;
-  if (Status status = warmRanks(); !status.ok())
-    return status;
   return device.synchronise();
 }
 

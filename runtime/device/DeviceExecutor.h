@@ -1,5 +1,5 @@
 // Runs a plan that is compiled for a device: the whole step as one list of work without a decision of the host, on one
-// stream or several, replayed as a graph.
+// stream or several, from the second step on replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
 #include "runtime/plan/Plan.h"
@@ -15,7 +15,7 @@ struct DeviceOptions {
   /// At most. Where ranks reduce, and there are several, the last is theirs alone, and reductions go on beside the rest
   /// of the backward; on one stream they come after it.
   int streams = 1;
-  bool graph = true; ///< Capture the step once and replay it.
+  bool graph = true; ///< Capture the second step and replay it.
   /// The ranks that train together, each on a device of its own; null: this process alone.
   Communicator *ranks = nullptr;
   size_t bucketBytes = kBucketBytes; ///< That ranks reduce at a time, at most.
@@ -103,7 +103,6 @@ private:
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   MemoryUse use(const Scope &scope, int buffer, bool isRead, bool isWritten) const;
   Status placeBatches();
-  Status warmRanks();
   Status takeBatch();
   Status issue();
   Status replay();
@@ -120,6 +119,7 @@ private:
   std::byte *faults = nullptr;
   std::map<std::string, int, std::less<>> names;
   int graph = -1;
+  bool hasIssued = false; ///< The first step.
   Communicator::Traffic trafficOfStep;
 
   /// An input's batch on its way: on the host, and on the device until the step before it has ended.

@@ -3,7 +3,6 @@
 #include "runtime/device/Overlap.h"
 #include "runtime/kernels/cuda/table/Collective.h"
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -78,22 +77,6 @@ Status DeviceExecutor::addAllReduce(const Step &step, Scope &scope) {
   }
   take(before.size());
   std::ranges::move(results, std::back_inserter(work));
-  return Status::success();
-}
-
-/// NCCL makes connections when it first sums: not while a graph is captured.
-Status DeviceExecutor::warmRanks() {
-  for (const Scheduled &item : scheduled) {
-    if (item.work.kernel != cuda::kAllReduce)
-      continue;
-    MemoryUse bucket = item.work.uses[0];
-    bucket.isRead = false;
-    FillBytesArgs zero{bucket.data, static_cast<int64_t>(bucket.bytes), 0};
-    Work fill{item.work.step, std::string(kFill), 1, 1, bytesOf(zero), {bucket}};
-    for (const Work *work : std::array<const Work *, 2>{&fill, &item.work})
-      if (Status status = device.launch(*work, 0); !status.ok())
-        return status;
-  }
   return Status::success();
 }
 

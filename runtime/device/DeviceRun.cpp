@@ -2,6 +2,7 @@
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
 #include <algorithm>
+#include <utility>
 
 namespace recast::device {
 Status DeviceExecutor::placeBatches() {
@@ -132,8 +133,10 @@ Status DeviceExecutor::finish() {
   return status;
 }
 
+/// The first step is issued as it is: libraries make handles and connections and choose algorithms, and the driver
+/// loads kernels, when they are first used, which needs memory and waits that a capture does not allow.
 Status DeviceExecutor::replay() {
-  if (!options.graph)
+  if (!options.graph || !std::exchange(hasIssued, true))
     return issue();
   if (graph < 0) {
     if (Status status = device.beginCapture(0); !status.ok())

@@ -26,6 +26,7 @@ void define(llvm::Module &module, llvm::StringRef name,
     return;
   function->setLinkage(llvm::GlobalValue::InternalLinkage);
   function->addFnAttr(llvm::Attribute::AlwaysInline);
+  function->addFnAttr(llvm::Attribute::Convergent); // Until it is inlined, nothing may put a barrier under a condition.
   llvm::IRBuilder<> b(llvm::BasicBlock::Create(module.getContext(), "", function));
   llvm::Value *result = body(b, *function);
   if (result)

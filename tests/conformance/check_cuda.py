@@ -2,8 +2,10 @@
 import importlib.machinery
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import kit
@@ -27,12 +29,39 @@ def main():
     loader.exec_module(module)
     plans = sum(1 + len(newer) for _, _, *newer in module.PRESETS.values())
     test.check(len(cases) == plans, f"{len(cases)} plans of one model: one a preset, and of fp8 one for its GPUs")
-    done = call("run", folder)
+    archive = folder.with_name("packed.tar.xz")
+    test.check(archive.stat().st_size < module.LIMIT_BYTES, "an archive is made for the other machine")
+    shutil.rmtree(folder)
+    with tarfile.open(archive) as tar:
+        tar.extractall(test.temp / "there")
+    folder = test.temp / "there" / folder.name
+    done = call("run", folder, "--jobs=2")
     for line in done.stdout.splitlines():
         if line.startswith("|"):
             test.check("| ok |" in line, line)
     test.check(done.returncode == 0 and f"met {len(cases)} of {len(cases)}" in done.stdout, done.stdout.splitlines()[-1])
     test.check(len(list((folder / "results").glob("*.md"))) == 1, "a result file is written")
+
+    # What another machine may need: the C library from here, and CUDA's libraries of Python's packages.
+    packages = test.temp / "packages" / "nvidia/cu13/lib"
+    packages.mkdir(parents=True)
+    (packages / "libcublasLt.so.13").touch()
+    sys.path.append(str(test.temp / "packages"))
+    _, found, notes = module.find_program(folder)
+    test.check(str(packages) in found["LD_LIBRARY_PATH"].split(":") and f"libcublasLt.so.13 is in {packages}" in notes,
+               f"libraries of Python's packages are found: {notes}")
+    program = (folder / "recast-exec").read_bytes()
+    foreign = program.replace(b"/lib64/ld-linux-x86-64.so.2", b"/lib64/is-of-another-libc!!")
+    (folder / "recast-exec").write_bytes(foreign)
+    command, found, notes = module.find_program(folder)
+    test.check(command[0] == folder / "glibc/ld-linux-x86-64.so.2" and "with its own C library" in notes[-1],
+               f"without a C library that fits it runs with its own: {notes[-1]}")
+    code, said = module.call([*command, folder / "plans" / f"{cases[0]['name']}.plan", "--device=check", "--explain"],
+                             env=found)
+    test.check(code == 0, f"and loads a plan: {said[-1]}")
+    code, said = module.call(["sleep", "9"], timeout=0.1)
+    test.check(code == -1 and "timed out" in said[-1], f"what hangs is ended: {said[-1]}")
+    (folder / "recast-exec").write_bytes(program)
 
     cases[0]["want"]["loss"][-1] *= 1.1
     (folder / "cases.json").write_text(json.dumps(cases))

@@ -56,6 +56,7 @@ private:
   };
   explicit CublasLt(const CublasLtFunctions &functions) : lt(functions) {}
   Status prepare(const cuda::MatmulArgs &args, Prepared &prepared);
+  Status setPointers(const cuda::MatmulArgs &args, CudaHandle desc) const;
 
   CublasLtFunctions lt;
   CudaHandle handle = nullptr;

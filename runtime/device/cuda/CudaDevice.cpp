@@ -11,6 +11,9 @@ constexpr int kOldest = 80;             // What the PTX is made for.
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
+// CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE: what the next element of a launch's `extra` is.
+constexpr int kErrorLog = 5, kErrorLogBytes = 6; // CU_JIT_ERROR_LOG_BUFFER and ..._SIZE_BYTES
+constexpr uintptr_t kArgumentBufferIs = 1, kArgumentBytesIs = 2;
 
 CudaPointer address(const void *pointer) { return reinterpret_cast<CudaPointer>(pointer); }
 
@@ -42,8 +45,6 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const Driver &driver, con
   if (nccl)
     device->ncclFunctions = *nccl;
   if (Status status = device->begin(ordinal); !status.ok())
-    return status;
-  if (Status status = device->loadKernels(); !status.ok())
     return status;
   return std::move(device);
 }
@@ -91,30 +92,52 @@ Status CudaDevice::begin(int ordinal) {
                                 : Status::success();
 }
 
-Status CudaDevice::loadModule(const char *text, const std::string &name) {
-  modules.push_back(nullptr);
-  return driver.check(driver.moduleLoadDataEx(&modules.back(), text, 0, nullptr, nullptr),
-                      "cuModuleLoadDataEx of " + name);
+/// The driver compiles PTX for its own architecture, and keeps what it has compiled in a cache, if it has one.
+Status CudaDevice::loadModule(const char *text, const std::string &name, CudaHandle &module) const {
+  char log[2048] = {};
+  int options[] = {kErrorLog, kErrorLogBytes};
+  void *values[] = {log, reinterpret_cast<void *>(sizeof(log) - 1)};
+  Status status =
+      driver.check(driver.moduleLoadDataEx(&module, text, 2, options, values), "cuModuleLoadDataEx of " + name);
+  return status.ok() || !*log ? status : Status::error(status.message() + ": " + log);
 }
 
-Status CudaDevice::loadKernels() {
-  for (const cuda::PtxModule &module : cuda::ptxModules())
-    if (Status status = loadModule(module.text, std::string(module.name)); !status.ok())
-      return status;
-  return Status::success();
-}
-
-/// The driver compiles PTX for its own architecture, and keeps what it has compiled.
 Status CudaDevice::load(std::span<const CodeObject> code) {
   for (const CodeObject &object : code)
-    if (object.kind == CodeObject::Ptx)
-      if (Status status = loadModule(object.bytes.c_str(), "the plan's generated kernels"); !status.ok())
+    if (object.kind == CodeObject::Ptx) {
+      CudaHandle module = nullptr;
+      if (Status status = loadModule(object.bytes.c_str(), "the plan's generated kernels", module); !status.ok())
         return status;
+      modules.push_back(module);
+    }
   return Status::success();
+}
+
+/// Of this program's own modules, which take seconds to compile, only those are loaded that have a kernel in use.
+Result<CudaHandle> CudaDevice::findKernel(const std::string &name) {
+  if (auto found = kernels.find(name); found != kernels.end())
+    return found->second;
+  CudaHandle module = nullptr, function = nullptr;
+  for (const cuda::PtxModule &own : cuda::ptxModules())
+    if (std::strstr(own.text, (".entry " + name + "(").c_str())) {
+      CudaHandle &loaded = ownModules[own.name];
+      if (!loaded)
+        if (Status status = loadModule(own.text, "kernels of " + std::string(own.name), loaded); !status.ok())
+          return status;
+      module = loaded;
+    }
+  for (CudaHandle candidate : module ? std::vector{module} : modules)
+    if (!function && driver.moduleGetFunction(&function, candidate, name.c_str()) != 0)
+      function = nullptr;
+  if (!function)
+    return Status::error("there is no kernel " + name);
+  kernels.emplace(name, function);
+  return function;
 }
 
 CudaDevice::~CudaDevice() {
   driver.contextSynchronize();
+  dropGraphs();
   nccl.reset();
   for (CudaPointer allocation : allocations)
     driver.memFree(allocation);
@@ -221,7 +244,7 @@ Status CudaDevice::launch(const Work &work, int stream) {
   }
   if (work.kernel == kCopy) {
     Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
-    if (!args)
+    if (!args || args->bytes == 0)
       return args.status();
     return driver.check(
         driver.copyOnDevice(address(args->dst), address(args->src), static_cast<size_t>(args->bytes), *on),
@@ -234,17 +257,17 @@ Status CudaDevice::launch(const Work &work, int stream) {
     return driver.check(driver.fill(address(args->dst), args->value, static_cast<size_t>(args->bytes), *on),
                         "cuMemsetD8Async for " + work.step);
   }
-  auto found = kernels.find(work.kernel);
-  for (size_t i = 0; i < modules.size() && found == kernels.end(); ++i) {
-    CudaHandle function = nullptr;
-    if (driver.moduleGetFunction(&function, modules[i], work.kernel.c_str()) == 0)
-      found = kernels.emplace(work.kernel, function).first;
-  }
-  if (found == kernels.end())
-    return Status::error(work.step + ": there is no kernel " + work.kernel);
-  void *args[] = {const_cast<std::byte *>(work.args.data())}; // One struct, which the driver copies.
-  return driver.check(driver.launchKernel(found->second, static_cast<unsigned>(work.blocks), 1, 1,
-                                          static_cast<unsigned>(work.threads), 1, 1, 0, *on, args, nullptr),
+  if (work.blocks < 1 || work.blocks > INT32_MAX)
+    return Status::error(work.step + ": a grid of " + std::to_string(work.blocks) + " blocks");
+  Result<CudaHandle> kernel = findKernel(work.kernel);
+  if (!kernel)
+    return Status::error(work.step + ": " + kernel.message());
+  // As one buffer, which the driver copies: a kernel written by hand has one parameter, a generated one has many.
+  size_t bytes = work.args.size();
+  void *extra[] = {reinterpret_cast<void *>(kArgumentBufferIs), const_cast<std::byte *>(work.args.data()),
+                   reinterpret_cast<void *>(kArgumentBytesIs), &bytes, nullptr};
+  return driver.check(driver.launchKernel(*kernel, static_cast<unsigned>(work.blocks), 1, 1,
+                                          static_cast<unsigned>(work.threads), 1, 1, 0, *on, nullptr, extra),
                       "cuLaunchKernel for " + work.step);
 }
 
@@ -345,8 +368,16 @@ Status CudaDevice::join(Communicator &ranks) {
 }
 
 void CudaDevice::abandonRanks() {
+  dropGraphs();
   if (nccl)
     nccl->abort();
+}
+
+/// Before NCCL's communicator ends, which waits until no graph holds a sum of it.
+void CudaDevice::dropGraphs() {
+  for (CudaHandle graph : graphs)
+    driver.graphExecDestroy(graph);
+  graphs.clear();
 }
 
 Status CudaDevice::synchronise() { return driver.check(driver.contextSynchronize(), "cuCtxSynchronize"); }

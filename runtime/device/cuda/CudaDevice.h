@@ -48,10 +48,11 @@ private:
   explicit CudaDevice(const Driver &driver) : driver(driver) {}
   Status begin(int ordinal);
   static Result<int> architectureOf(const Driver &driver, int ordinal, int &device);
-  Status loadModule(const char *text, const std::string &name);
-  Status loadKernels();
+  Status loadModule(const char *text, const std::string &name, CudaHandle &module) const;
+  Result<CudaHandle> findKernel(const std::string &name);
   Status launchMatmul(const Work &work, CudaHandle stream);
   Status openDnn();
+  void dropGraphs();
   Result<CudaHandle> streamOf(int stream);
   Result<CudaHandle> eventOf(int event);
 
@@ -64,8 +65,10 @@ private:
   std::unique_ptr<Cudnn> dnn;
   std::string dnnMissing; ///< Why there is none, once that is known.
   std::optional<NcclFunctions> ncclFunctions;
-  std::unique_ptr<Nccl> nccl; ///< Where there are several ranks.
-  std::vector<CudaHandle> modules, streams, events, graphs;
+  std::unique_ptr<Nccl> nccl;                        ///< Where there are several ranks.
+  std::vector<CudaHandle> modules;                   ///< Of plans.
+  std::map<std::string_view, CudaHandle> ownModules; ///< Of cuda::ptxModules(), those that are needed.
+  std::vector<CudaHandle> streams, events, graphs;
   std::map<std::string, CudaHandle, std::less<>> kernels; ///< Those that have been launched.
   std::vector<CudaPointer> allocations;
   std::vector<void *> hostAllocations;

@@ -120,7 +120,8 @@ Status Cudnn::describe(const ConvolutionCall &call, Prepared &prepared) const {
   return Status::success();
 }
 
-/// The first of the library's suggestions, which begin with the fastest, that may be taken and fits the workspace.
+/// The first of the library's suggestions, which begin with the fastest, that may be taken, fits the workspace, and
+/// runs: a suggestion is no promise.
 Status Cudnn::choose(const ConvolutionCall &call, Prepared &prepared) const {
   const ConvolutionFunctions &direction = dnn.directions[static_cast<int>(call.of)];
   ConvolutionAlgorithm suggestions[kMostAlgorithms] = {};
@@ -140,6 +141,8 @@ Status Cudnn::choose(const ConvolutionCall &call, Prepared &prepared) const {
         bytes > call.workspaceBytes)
       continue;
     prepared.algorithm = suggestion.algorithm;
+    if (call.result && run(call, prepared) != 0)
+      continue;
     prepared.choice = std::string("cuDNN's ") + named->name + " with " + std::to_string(bytes) + " of " +
                       std::to_string(call.workspaceBytes) + " bytes of workspace";
     return Status::success();
@@ -162,20 +165,22 @@ Result<std::string> Cudnn::prepare(const ConvolutionCall &call) {
   return found->second.choice;
 }
 
+int Cudnn::run(const ConvolutionCall &call, const Prepared &prepared) const {
+  bool isTurned = call.of == ConvolutionResult::Input; // The library takes w first.
+  const float one = 1, zero = 0;
+  return dnn.directions[static_cast<int>(call.of)].run(handle, &one, prepared.first, isTurned ? call.b : call.a,
+                                                       prepared.second, isTurned ? call.a : call.b,
+                                                       prepared.convolution, prepared.algorithm, call.workspace,
+                                                       call.workspaceBytes, &zero, prepared.result, call.result);
+}
+
 Status Cudnn::convolve(const ConvolutionCall &call, const std::string &step, CudaHandle stream) {
   auto found = calls.find(keyOf(call));
   if (found == calls.end())
     return Status::error(step + ": its convolution was not prepared");
-  const Prepared &prepared = found->second;
-  bool isTurned = call.of == ConvolutionResult::Input; // The library takes w first.
-  const float one = 1, zero = 0;
   Status status = check(dnn.setStream(handle, stream), "cudnnSetStream");
   if (status.ok())
-    status = check(dnn.directions[static_cast<int>(call.of)].run(
-                       handle, &one, prepared.first, isTurned ? call.b : call.a, prepared.second,
-                       isTurned ? call.a : call.b, prepared.convolution, prepared.algorithm, call.workspace,
-                       call.workspaceBytes, &zero, prepared.result, call.result),
-                   "cuDNN's convolution");
+    status = check(run(call, found->second), "cuDNN's convolution");
   return status.ok() ? status : Status::error(step + ": " + status.message());
 }
 

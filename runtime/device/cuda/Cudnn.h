@@ -66,7 +66,8 @@ Result<CudnnFunctions> openCudnn();
 class Cudnn {
 public:
   static Result<std::unique_ptr<Cudnn>> create(const CudnnFunctions &functions);
-  /// Chooses the algorithm of a call, once, and says which. Only those whose results do not depend on timing, and which
+  /// Chooses the algorithm of a call, once, and says which; where the call has its addresses it runs, and its result is
+  /// written over. Only those whose results do not depend on timing, and which
   /// sum products of the operands as they are: for these the error of a sum in f32 holds. Transforms (FFT, Winograd)
   /// have a larger one. Precondition here and below: brokenRule(call) is "".
   Result<std::string> prepare(const cuda::ConvolutionCall &call);
@@ -84,6 +85,7 @@ private:
   Status check(int status, const char *call) const;
   Status describe(const cuda::ConvolutionCall &call, Prepared &prepared) const;
   Status choose(const cuda::ConvolutionCall &call, Prepared &prepared) const;
+  int run(const cuda::ConvolutionCall &call, const Prepared &prepared) const;
 
   CudnnFunctions dnn;
   CudaHandle handle = nullptr;

@@ -52,6 +52,7 @@ struct Driver {
   int (*graphInstantiate)(CudaHandle *executable, CudaHandle graph, unsigned long long flags);
   int (*graphLaunch)(CudaHandle executable, CudaHandle stream);
   int (*graphDestroy)(CudaHandle graph);
+  int (*graphExecDestroy)(CudaHandle executable); ///< What runs of it still ends.
 
   /// "cuLaunchKernel for node 'x': an illegal memory access was encountered".
   Status check(int result, const std::string &call) const;
@@ -72,14 +73,14 @@ struct Driver {
                                       Use(Table, streamWaitEvent, cuStreamWaitEvent)                                   \
                                           Use(Table, streamBeginCapture, cuStreamBeginCapture_v2)                      \
                                               Use(Table, streamEndCapture, cuStreamEndCapture)                         \
-                                                  Use(Table, eventCreate, cuEventCreate)                               \
-                                                      Use(Table, eventSynchronize, cuEventSynchronize)                 \
-                                                          Use(Table, eventRecord, cuEventRecord)                       \
-                                                              Use(Table, launchKernel, cuLaunchKernel)                 \
-                                                                  Use(Table, graphInstantiate,                         \
-                                                                      cuGraphInstantiateWithFlags)                     \
-                                                                      Use(Table, graphLaunch, cuGraphLaunch)           \
-                                                                          Use(Table, graphDestroy, cuGraphDestroy)
+                                                  Use(Table, eventCreate, cuEventCreate) Use(Table, eventSynchronize,  \
+                                                                                             cuEventSynchronize)       \
+                                                      Use(Table, eventRecord, cuEventRecord) Use(Table, launchKernel,  \
+                                                                                                 cuLaunchKernel)       \
+                                                          Use(Table, graphInstantiate, cuGraphInstantiateWithFlags)    \
+                                                              Use(Table, graphLaunch, cuGraphLaunch)                   \
+                                                                  Use(Table, graphDestroy, cuGraphDestroy)             \
+                                                                      Use(Table, graphExecDestroy, cuGraphExecDestroy)
 /// Opens libcuda.so.1.
 Result<Driver> openDriver();
 

@@ -58,10 +58,11 @@ TEST(Emulation, AtomicsOfAllThreadsAreNoRace) {
   EXPECT_EQ(memory.dst[0], 128u);
 }
 
-TEST(Emulation, WarpOperationsOrderTheirWarp) {
+TEST(Emulation, BarriersOfAWarpOrderTheWarp) {
   Memory memory(128);
   EXPECT_EQ(run("orderedByTheWarp", memory), "");
   EXPECT_THAT(run("notOrderedByTheWarp", memory), HasSubstr("shared memory"));
+  EXPECT_THAT(run("notOrderedByAShuffle", memory), HasSubstr("shared memory: nothing orders the two accesses"));
 }
 
 TEST(Emulation, FaultsAreNamed) {

@@ -75,6 +75,13 @@ void notOrderedByTheWarp(const FaultyArgs &a) {
   syncWarp();
   a.dst[gridThread()] = row[threadIndex() ^ 32];
 }
+/// A shuffle brings lanes together, and orders no memory.
+void notOrderedByAShuffle(const FaultyArgs &a) {
+  RECAST_SHARED(Row, row);
+  row[threadIndex()] = a.src[gridThread()];
+  uint32_t other = shuffleXor(a.src[gridThread()], 1);
+  a.dst[gridThread()] = row[threadIndex() ^ 1] + other;
+}
 
 } // namespace
 RECAST_DEVICE_END
@@ -97,7 +104,8 @@ RECAST_KERNELS(faultyKernels,
   RECAST_KERNEL(misaligned, kThreads, FaultyArgs, misaligned)
   RECAST_KERNEL(readUnwritten, kThreads, FaultyArgs, readUnwritten)
   RECAST_KERNEL(orderedByTheWarp, kThreads, FaultyArgs, orderedByTheWarp)
-  RECAST_KERNEL(notOrderedByTheWarp, kThreads, FaultyArgs, notOrderedByTheWarp))
+  RECAST_KERNEL(notOrderedByTheWarp, kThreads, FaultyArgs, notOrderedByTheWarp)
+  RECAST_KERNEL(notOrderedByAShuffle, kThreads, FaultyArgs, notOrderedByAShuffle))
 // clang-format on
 
 } // namespace recast::cuda

@@ -3,9 +3,11 @@
 #include "runtime/device/Checking.h"
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "runtime/kernels/cuda/source/Copy.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
 #include "runtime/kernels/cuda/table/Matmul.h"
 #include "runtime/kernels/cuda/table/Ptx.h"
+#include "tests/unit/StepModel.h"
 #include "tests/unit/device/ConvolutionExamples.h"
 #include "tests/unit/device/FakeCudnn.h"
 #include "tests/unit/device/StandIns.h"
@@ -100,7 +102,56 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
       EXPECT_THAT(state.launched, testing::Contains("copy_transposed_4"));
       EXPECT_THAT(state.computeTypes, testing::ElementsAre(68, 77)) << "CUBLAS_COMPUTE_32F and ..._FAST_TF32";
     }
-  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty()) << "memory that is not given back";
+  EXPECT_TRUE(state.memory.empty() && state.hostMemory.empty() && state.graphs.empty()) << "what is not given back";
+}
+
+/// Generated kernels have a parameter an operand, those written by hand one struct: all are launched as their PTX
+/// declares them, and give what the checking device gives.
+TEST_F(CudaDeviceTest, LaunchesGeneratedKernels) {
+  recast::test::StepModel model;
+  PipelineOptions options;
+  options.clipNorm = 1;
+  model.make("mlp", options, /*bindsSizes=*/true);
+  CompileOptions compileOptions;
+  compileOptions.device = "cuda";
+  compileOptions.emulates = true; // The plan has both, PTX and host code.
+  std::unique_ptr<Plan> plan = model.compile(compileOptions);
+  ASSERT_TRUE(plan);
+  for (const CodeObject &object : plan->code) {
+    if (object.kind != CodeObject::SharedObject)
+      continue;
+    auto opened = cuda::emulation::GeneratedKernels::open(object.bytes);
+    ASSERT_TRUE(opened) << opened.message();
+    state.generated.push_back(std::move(*opened));
+  }
+  CheckingDevice checking;
+  std::unique_ptr<CudaDevice> device = make();
+  std::map<std::string, std::vector<std::byte>> wanted;
+  for (Device *on : {static_cast<Device *>(&checking), static_cast<Device *>(device.get())}) {
+    auto executor = DeviceExecutor::create(*plan, *on, {});
+    ASSERT_TRUE(executor) << executor.message();
+    for (int64_t step = 0; step < 3; ++step) {
+      for (int index : plan->inputs) {
+        std::vector<std::byte> bytes(plan->buffers[static_cast<size_t>(index)].type.bytes());
+        model.fill(*plan, index, step, bytes.data());
+        ASSERT_TRUE((*executor)->write(index, bytes.data()).ok());
+      }
+      Status status = (*executor)->run();
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (const Output &output : plan->outputs) {
+      std::vector<std::byte> bytes(plan->buffers[static_cast<size_t>(output.buffer)].type.bytes());
+      ASSERT_TRUE((*executor)->read(output.buffer, bytes.data()).ok());
+      if (on == &checking)
+        wanted[output.name] = bytes;
+      else
+        EXPECT_EQ(bytes, wanted[output.name]) << output.name;
+    }
+  }
+  size_t most = 0;
+  for (const FakeFunction &function : state.functions)
+    most = std::max(most, function.params);
+  EXPECT_GT(most, 2u) << "no generated kernel was launched";
 }
 
 /// Row-major operands of 8 bits and their scales, as column-major ones.
@@ -162,6 +213,13 @@ TEST_F(CudaDeviceTest, RunsProductsOf8Bits) {
   std::memcpy(bytes.data(), &args, sizeof(args));
   Status status = old->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
   EXPECT_EQ(status.message(), "node 'x' (fp8_product): 8-bit products need sm_89 or later; this is Stand-in (sm_80)");
+  state.major = 9, state.hasNoAlgorithm = true;
+  args.scaleA = args.scaleB = &args; // Nobody reads them.
+  std::memcpy(bytes.data(), &args, sizeof(args));
+  std::unique_ptr<CudaDevice> device = make();
+  status = device->launch({"node 'x' (fp8_product)", std::string(cuda::kMatmul), 1, 1, bytes, {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (fp8_product): cuBLASLt has no algorithm for the product of 8-bit floats; a "
+                              "plan for --cuda-arch=sm_80 does without");
 }
 
 /// By cuDNN, and by the plain kernel where that does not start.
@@ -186,7 +244,7 @@ TEST_F(CudaDeviceTest, RunsConvolutions) {
         Status status = example.run(**executor, got);
         ASSERT_TRUE(status.ok()) << status.message();
         test::expectConvolution(example, got);
-        EXPECT_EQ(cudnn.algorithms.size(), isBroken ? 0u : 1u);
+        EXPECT_EQ(cudnn.algorithms.size(), isBroken ? 0u : 2u) << "it is tried before it runs";
         EXPECT_EQ(state.launched.size(), isBroken || example.inputs.size() > 2 ? 1u : 0u);
       }
 }
@@ -284,14 +342,17 @@ TEST_F(CudaDeviceTest, RanksReduceInBuckets) {
 /// A rank that is gone ends the others, although their devices wait for it.
 TEST_F(CudaDeviceTest, LostRanksEndTheRun) {
   RanksPlan example;
-  OtherRank ranks(1); // The id comes through, then nothing.
+  OtherRank ranks(3); // The id comes through, and two steps, then nothing.
   std::unique_ptr<CudaDevice> device = make();
   auto executor = DeviceExecutor::create(example.plan, *device, {.ranks = &ranks});
   ASSERT_TRUE(executor) << executor.message();
   ASSERT_TRUE(example.write(**executor).ok());
+  for (int step = 0; step < 2; ++step)
+    ASSERT_TRUE((*executor)->run().ok());
+  EXPECT_FALSE(state.graphs.empty());
   state.isBusy = true;
   EXPECT_EQ((*executor)->run().message(), "a rank is lost");
-  EXPECT_TRUE(state.isAborted);
+  EXPECT_TRUE(state.isAborted && state.graphs.empty());
 
   OtherRank others;
   std::unique_ptr<CudaDevice> second = make();
@@ -321,16 +382,26 @@ TEST_F(CudaDeviceTest, SaysWhatIsWrong) {
   EXPECT_EQ(tooMuch.message(), "cuMemAlloc of 1099511627776 bytes for the arena: out of memory");
   Status status = device->launch({"node 'x' (Nothing)", "nothing", 1, 32, {}, {}}, 0);
   EXPECT_EQ(status.message(), "node 'x' (Nothing): there is no kernel nothing");
+  status = device->launch({"node 'x' (Fill)", "fill_zero", int64_t(1) << 32, 32, {}, {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (Fill): a grid of 4294967296 blocks");
+  EXPECT_TRUE(state.ptx.empty()) << "modules that nothing is launched of";
+  state.isPtxForeign = true;
+  status = device->launch({"node 'x' (Fill)", "fill_zero", 1, 32, bytesOf(cuda::FillArgs{}), {}}, 0);
+  EXPECT_EQ(status.message(), "node 'x' (Fill): cuModuleLoadDataEx of kernels of Copy: wrong: ptxas fatal");
 }
 
-/// Every kernel that programs may launch is in the PTX, and in the emulation.
+/// Every kernel that programs may launch is in the PTX, and in the emulation, with the same arguments.
 TEST_F(CudaDeviceTest, PtxHoldsEveryKernel) {
   std::string ptx;
   for (const cuda::PtxModule &module : cuda::ptxModules())
     ptx += module.text;
   EXPECT_GT(cuda::emulation::kernels().size(), 100u);
-  for (const cuda::emulation::Kernel &kernel : cuda::emulation::kernels())
-    EXPECT_NE(ptx.find(".entry " + std::string(kernel.name) + "("), std::string::npos) << kernel.name;
+  for (const cuda::emulation::Kernel &kernel : cuda::emulation::kernels()) {
+    size_t entry = ptx.find(".entry " + std::string(kernel.name) + "(");
+    ASSERT_NE(entry, std::string::npos) << kernel.name;
+    EXPECT_EQ(functionOf(ptx, std::string(kernel.name), entry).argBytes, kernel.argBytes)
+        << kernel.name << ": the struct of arguments is another one on the device";
+  }
 }
 
 } // namespace

@@ -15,6 +15,7 @@ struct FakeCudnn {
   std::function<int(CudaHandle stream, std::function<void()> work)> perform;
   std::vector<int> algorithms; ///< Of the convolutions that ran.
   std::vector<int> maths;      ///< Their cudnnMathType_t.
+  std::vector<int> refused;    ///< Algorithms that are suggested and do not run.
   int choices = 0;             ///< Calls that asked for suggestions.
 
   /// With what a library has: transforms first, then what is not deterministic, then the rest.

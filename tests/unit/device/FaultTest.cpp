@@ -63,8 +63,9 @@ struct Example {
     change(**executor);
     if (Status status = (*executor)->write(0, x.data()); !status.ok())
       return status.message();
-    if (Status status = (*executor)->run(); !status.ok())
-      return status.message();
+    for (int step = 0; step < 2; ++step) // As it is, and as a graph.
+      if (Status status = (*executor)->run(); !status.ok())
+        return status.message();
     std::vector<float> z(48 * 16);
     if (Status status = (*executor)->read(4, z.data()); !status.ok())
       return status.message();
@@ -145,12 +146,26 @@ TEST(CheckingDevice, MisalignedPointers) {
   });
   EXPECT_THAT(fault, AllOf(HasSubstr("node 'product' (MatMul)"), HasSubstr("not aligned to its elements")));
 
-  example.plan.buffers[2].offset += 4; // copy_bytes moves 16 bytes at a time.
-  example.plan.buffers[3].offset = 5120;
+  example.plan.buffers[1].offset += 2; // What is turned are elements of 4 bytes.
+  example.plan.buffers[2].offset += 64;
+  example.plan.buffers[3].offset = 5184;
   example.plan.buffers[4].offset = 2048 + 64;
-  example.plan.arenaBytes = 6144 + 64;
+  example.plan.arenaBytes = 6144 + 128;
   CheckingDevice other;
-  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'same' (Identity)"), HasSubstr("misaligned")));
+  EXPECT_THAT(example.run(other, 1), AllOf(HasSubstr("node 'turn' (Transpose)"), HasSubstr("misaligned")));
+}
+
+/// Copies take memory as it lies: a micro-batch begins where the one before ends.
+TEST(CheckingDevice, CopiesOfAnyAlignment) {
+  for (size_t shift : {4, 8}) {
+    Example example;
+    example.plan.buffers[2].offset += shift;
+    example.plan.buffers[3].offset = 5184;
+    example.plan.buffers[4].offset = 2048 + 64;
+    example.plan.arenaBytes = 6144 + 128;
+    CheckingDevice device;
+    EXPECT_EQ(example.run(device, 1), "") << shift;
+  }
 }
 
 TEST(CheckingDevice, KernelsStayInTheirBuffers) {
@@ -215,6 +230,57 @@ TEST(CheckingDevice, BatchesAreSentAhead) {
         EXPECT_THAT(run(losing, **again, firsts), AllOf(HasSubstr("'x'"), HasSubstr("no event"))) << event;
       }
     }
+}
+
+/// Two calls where a batch has more matrices than one takes.
+TEST(CheckingDevice, BatchesOfAnyNumber) {
+  constexpr int64_t kPairs = 35000;
+  Example example;
+  TensorType a{DType::F32, {kPairs, 2, 1, 2}}, b{DType::F32, {kPairs, 2, 2, 1}}, y{DType::F32, {kPairs, 2, 1, 1}};
+  example.plan = Plan();
+  example.plan.device = "cuda";
+  example.plan.buffers = {{"a", a, Place::Input, 0}, {"b", b, Place::Input, 0}, {"y", y, Place::Arena, 0}};
+  example.plan.inputs = {0, 1};
+  example.plan.arenaBytes = y.bytes();
+  example.add("products", "MatMul", {}, {0, 1}, {2});
+  example.plan.outputs = {{"y", 2, -1}};
+  CheckingDevice device;
+  auto executor = DeviceExecutor::create(example.plan, device, {});
+  ASSERT_TRUE(executor) << executor.message();
+  std::vector<float> left(static_cast<size_t>(a.elems())), right(static_cast<size_t>(b.elems()));
+  for (size_t i = 0; i < left.size(); ++i)
+    left[i] = static_cast<float>(i % 13), right[i] = static_cast<float>(i % 7);
+  ASSERT_TRUE((*executor)->write(0, left.data()).ok() && (*executor)->write(1, right.data()).ok());
+  Status status = (*executor)->run();
+  ASSERT_TRUE(status.ok()) << status.message();
+  std::vector<float> result(static_cast<size_t>(y.elems()));
+  ASSERT_TRUE((*executor)->read(2, result.data()).ok());
+  for (size_t i = 0; i < result.size(); ++i)
+    ASSERT_EQ(result[i], left[2 * i] * right[2 * i] + left[2 * i + 1] * right[2 * i + 1]) << i;
+  auto isProduct = [](const Scheduled &item) { return item.work.kernel == cuda::kMatmul; };
+  EXPECT_EQ(std::ranges::count_if((*executor)->scheduled, isProduct), 2);
+  changeMatmul(**executor, [](cuda::MatmulArgs &args) { args.batch *= 2; });
+  EXPECT_THAT((*executor)->run().message(), HasSubstr("a batch of 70000 products, more than 65535"));
+}
+
+/// What CUDA does not allow while a stream is captured.
+TEST(CheckingDevice, CapturesHaveRules) {
+  Example example;
+  CheckingDevice device;
+  auto memory = device.allocate(64, "a");
+  ASSERT_TRUE(memory);
+  MemoryUse use{"a", *memory, 64, false, true, *memory};
+  Work fill{"the fill", std::string(kFill), 1, 1, bytesOf(FillBytesArgs{*memory, 64, 0}), {use}};
+  ASSERT_TRUE(device.record(0, 0).ok());
+  ASSERT_TRUE(device.beginCapture(1).ok());
+  EXPECT_EQ(device.launch(fill, 0).message(), "the fill: stream 0 takes no part in the capture");
+  EXPECT_EQ(device.wait(0, 1).message(), "stream 1 waits for event 0, which was recorded before the capture");
+  EXPECT_EQ(device.allocate(64, "b").message(), "memory for b while a graph is captured");
+  EXPECT_EQ(device.synchronise().message(), "the host waits while a graph is captured");
+  EXPECT_EQ(device.waitOnHost(0).message(), "the host waits while a graph is captured");
+  EXPECT_EQ(device.copyIn(use, &use, 1).message(), "a copy from the host while a graph is captured");
+  ASSERT_TRUE(device.launch(fill, 1).ok() && device.record(0, 1).ok() && device.wait(0, 0).ok());
+  EXPECT_TRUE(device.launch(fill, 0).ok()) << "an event of the capture takes it along";
 }
 
 TEST(CheckingDevice, AForeignPlanIsRefused) {

@@ -2,26 +2,39 @@
 #pragma once
 #include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "runtime/kernels/cuda/emulation/Generated.h"
 #include "runtime/plan/Float8.h"
 #include <cstring>
 #include <deque>
 #include <gtest/gtest.h>
+#include <regex>
 #include <set>
 
 namespace recast::device::test {
+
+/// A kernel of a module: its parameters as PTX declares them, and what runs it.
+struct FakeFunction {
+  std::string name;
+  size_t argBytes = 0, params = 0;
+};
 
 /// What the stand-ins note. One at a time: the functions are plain ones.
 struct Fake {
   bool isCapturing = false;
   std::vector<std::function<void()>> captured;
   std::set<CudaHandle> capturing; ///< Streams and events that take part in the capture.
+  std::set<CudaHandle> graphs;    ///< That can be launched.
   std::vector<std::string> launched;
   std::set<CudaPointer> memory;
   std::set<void *> hostMemory;
   int handles = 0, devices = 1, major = 9;
   bool isBusy = false, isAborted = false, isDestroyed = false; ///< The stream; the ranks' devices.
   int asyncError = 0;
-  std::string ptx;
+  std::map<CudaHandle, std::string> ptx; ///< Of modules.
+  bool isPtxForeign = false;
+  std::deque<FakeFunction> functions;
+  std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated; ///< Host code of kernels in plans' PTX.
+  bool hasNoAlgorithm = false;
   std::set<int> computeTypes; ///< Of products.
 };
 inline Fake *fake;
@@ -38,6 +51,31 @@ inline int perform(CudaHandle stream, std::function<void()> action) {
   return 0;
 }
 
+/// The size of the parameters of an entry point: scalars and structs in order, each at a multiple of its alignment.
+inline FakeFunction functionOf(const std::string &ptx, const std::string &name, size_t at) {
+  static const std::regex param(R"(\.param (?:\.align (\d+) \.b8 \w+\[(\d+)\]|\.[a-z](\d+)))");
+  FakeFunction function{name};
+  std::string text = ptx.substr(at, ptx.find(')', at) - at);
+  for (std::sregex_iterator it(text.begin(), text.end(), param), end; it != end; ++it, ++function.params) {
+    bool isStruct = (*it)[1].matched;
+    size_t bytes = isStruct ? std::stoul((*it)[2]) : std::stoul((*it)[3]) / 8;
+    size_t alignment = isStruct ? std::stoul((*it)[1]) : bytes;
+    function.argBytes = (function.argBytes + alignment - 1) / alignment * alignment + bytes;
+  }
+  return function;
+}
+
+/// CU_LAUNCH_PARAM_BUFFER_POINTER and ..._SIZE, in that order: the only way to launch a kernel without knowing how many
+/// parameters it has. The driver has no way to see that an array of arguments is too short.
+inline std::vector<std::byte> argumentsOf(void **args, void **extra) {
+  EXPECT_TRUE(!args && extra && extra[0] == reinterpret_cast<void *>(1) && extra[2] == reinterpret_cast<void *>(2) &&
+              !extra[4]);
+  if (args || !extra)
+    return {};
+  auto *bytes = static_cast<const std::byte *>(extra[1]);
+  return std::vector(bytes, bytes + *static_cast<const size_t *>(extra[3]));
+}
+
 inline Driver fakeDriver() {
   Driver d{};
   d.getErrorString = [](int error, const char **text) { return *text = error == 2 ? "out of memory" : "wrong", 0; };
@@ -48,18 +86,31 @@ inline Driver fakeDriver() {
   d.deviceGetAttribute = [](int *value, int attribute, int) { return *value = attribute == 75 ? fake->major : 0, 0; };
   d.primaryContextRetain = [](CudaHandle *context, int) { return *context = newHandle(), 0; };
   d.contextSetCurrent = [](CudaHandle) { return 0; };
-  d.contextSynchronize = [] { return 0; };
-  d.moduleLoadDataEx = [](CudaHandle *module, const void *image, unsigned, int *, void **) {
-    fake->ptx += static_cast<const char *>(image);
-    return *module = newHandle(), 0;
+  d.contextSynchronize = [] {
+    EXPECT_FALSE(fake->isCapturing);
+    return 0;
   };
-  d.moduleGetFunction = [](CudaHandle *function, CudaHandle, const char *name) {
-    if (fake->ptx.find(".entry " + std::string(name) + "(") == std::string::npos)
+  d.moduleLoadDataEx = [](CudaHandle *module, const void *image, unsigned options, int *names, void **values) {
+    EXPECT_FALSE(fake->isCapturing);
+    if (fake->isPtxForeign) {
+      EXPECT_TRUE(options == 2 && names[0] == 5 && names[1] == 6) << "CU_JIT_ERROR_LOG_BUFFER and ..._SIZE_BYTES";
+      std::strncpy(static_cast<char *>(values[0]), "ptxas fatal", reinterpret_cast<size_t>(values[1]));
+      return 218;
+    }
+    *module = newHandle();
+    return fake->ptx[*module] = static_cast<const char *>(image), 0;
+  };
+  d.moduleGetFunction = [](CudaHandle *function, CudaHandle module, const char *name) {
+    EXPECT_FALSE(fake->isCapturing) << "where modules are loaded lazily, this loads one";
+    const std::string &ptx = fake->ptx.at(module);
+    size_t entry = ptx.find(".entry " + std::string(name) + "(");
+    if (entry == std::string::npos)
       return 500;
-    return *function = reinterpret_cast<CudaHandle>(const_cast<cuda::emulation::Kernel *>(cuda::emulation::find(name))),
-           0;
+    fake->functions.push_back(functionOf(ptx, name, entry));
+    return *function = reinterpret_cast<CudaHandle>(&fake->functions.back()), 0;
   };
   d.memAlloc = [](CudaPointer *pointer, size_t bytes) {
+    EXPECT_FALSE(fake->isCapturing);
     if (bytes > size_t(1) << 32)
       return 2;
     *pointer = reinterpret_cast<CudaPointer>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
@@ -70,6 +121,7 @@ inline Driver fakeDriver() {
     return std::free(at(pointer)), 0;
   };
   d.memHostAlloc = [](void **pointer, size_t bytes, unsigned) {
+    EXPECT_FALSE(fake->isCapturing);
     *pointer = std::malloc(bytes);
     return fake->hostMemory.insert(*pointer), 0;
   };
@@ -115,20 +167,33 @@ inline Driver fakeDriver() {
     return *graph = newHandle(), 0;
   };
   d.launchKernel = [](CudaHandle function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
-                      unsigned, CudaHandle stream, void **args, void **) {
-    auto *kernel = reinterpret_cast<const cuda::emulation::Kernel *>(function);
-    auto *bytes = static_cast<const std::byte *>(args[0]);
-    return perform(stream, [=, copy = std::vector(bytes, bytes + kernel->argBytes)] {
-      fake->launched.emplace_back(kernel->name);
+                      unsigned, CudaHandle stream, void **args, void **extra) {
+    auto *called = reinterpret_cast<const FakeFunction *>(function);
+    std::vector<std::byte> bytes = argumentsOf(args, extra);
+    EXPECT_EQ(bytes.size(), called->argBytes) << called->name << " has other parameters";
+    return perform(stream, [=] {
+      fake->launched.emplace_back(called->name);
+      const cuda::emulation::Kernel *kernel = cuda::emulation::find(called->name);
+      std::unique_ptr<cuda::emulation::Kernel> own;
+      for (size_t i = 0; i < fake->generated.size() && !kernel; ++i) {
+        own = fake->generated[i]->find(called->name, called->params, static_cast<int>(threads));
+        kernel = own.get();
+      }
+      ASSERT_TRUE(kernel) << called->name;
       cuda::emulation::Range all{"memory", nullptr, SIZE_MAX, true, true};
-      Status status = cuda::emulation::launch(*kernel, x, static_cast<int>(threads), copy, {&all, 1});
+      Status status = cuda::emulation::launch(*kernel, x, static_cast<int>(threads), bytes, {&all, 1});
       EXPECT_TRUE(status.ok()) << status.message();
     });
   };
   d.graphInstantiate = [](CudaHandle *executable, CudaHandle, unsigned long long) {
-    return *executable = newHandle(), 0;
+    return fake->graphs.insert(*executable = newHandle()), 0;
   };
-  d.graphLaunch = [](CudaHandle, CudaHandle) {
+  d.graphExecDestroy = [](CudaHandle executable) {
+    EXPECT_EQ(fake->graphs.erase(executable), 1u);
+    return 0;
+  };
+  d.graphLaunch = [](CudaHandle executable, CudaHandle) {
+    EXPECT_TRUE(fake->graphs.contains(executable));
     for (const std::function<void()> &action : fake->captured)
       action();
     return 0;
@@ -145,6 +210,7 @@ struct Object {
   bool transA = false, transB = false;
   const void *scaleA = nullptr, *scaleB = nullptr;
   int32_t scaleModeA = 0, scaleModeB = 0;
+  std::array<uint32_t, 4> alignments = {256, 256, 256, 256}; ///< Of a, b, c and d, with a preference.
 };
 inline std::deque<Object> objects;
 inline Object &object(CudaHandle handle) { return objects[reinterpret_cast<uintptr_t>(handle) - 1]; }
@@ -168,7 +234,10 @@ inline double scaleOf(const void *scale, int mode, int64_t row) {
 
 inline CublasLtFunctions fakeLt() {
   CublasLtFunctions lt{};
-  lt.create = [](CudaHandle *handle) { return *handle = newHandle(), 0; };
+  lt.create = [](CudaHandle *handle) {
+    EXPECT_FALSE(fake->isCapturing) << "it allocates and waits";
+    return *handle = newHandle(), 0;
+  };
   lt.matmulDescCreate = [](CudaHandle *desc, int computeType, int) {
     fake->computeTypes.insert(computeType);
     return *desc = newObject({}), 0;
@@ -199,13 +268,27 @@ inline CublasLtFunctions fakeLt() {
       object(layout).stride = *static_cast<const int64_t *>(value);
     return 0;
   };
-  lt.preferenceCreate = [](CudaHandle *preference) { return *preference = newHandle(), 0; };
-  lt.preferenceSet = [](CudaHandle, int, const void *, size_t) { return 0; };
-  lt.heuristic = [](CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, CudaHandle, int,
-                    MatmulAlgorithm *results, int *found) { return results->status = 0, *found = 1, 0; };
+  lt.preferenceCreate = [](CudaHandle *preference) { return *preference = newObject({}), 0; };
+  lt.preferenceSet = [](CudaHandle preference, int attribute, const void *value, size_t) {
+    if (attribute >= 5 && attribute <= 8)
+      object(preference).alignments[static_cast<size_t>(attribute - 5)] = *static_cast<const uint32_t *>(value);
+    return 0;
+  };
+  // As the library does, the fastest for operands that are as far aligned as it was told.
+  lt.heuristic = [](CudaHandle, CudaHandle desc, CudaHandle a, CudaHandle, CudaHandle, CudaHandle,
+                    CudaHandle preference, int, MatmulAlgorithm *results, int *found) {
+    EXPECT_EQ(object(desc).scaleA != nullptr, object(a).type >= 28) << "scales belong to 8-bit operands";
+    if (fake->hasNoAlgorithm)
+      return *found = 0, 15;
+    std::ranges::copy(object(preference).alignments, results->algorithm);
+    return results->status = 0, *found = 1, 0;
+  };
   lt.matmul = [](CudaHandle, CudaHandle desc, const void *alpha, const void *a, CudaHandle layoutA, const void *b,
-                 CudaHandle layoutB, const void *beta, const void *, CudaHandle, void *d, CudaHandle layoutD,
-                 const void *, void *, size_t, CudaHandle stream) {
+                 CudaHandle layoutB, const void *beta, const void *c, CudaHandle, void *d, CudaHandle layoutD,
+                 const void *algorithm, void *, size_t, CudaHandle stream) {
+    auto *alignments = static_cast<const uint64_t *>(algorithm);
+    for (const void *operand : {a, b, c, static_cast<const void *>(d)})
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(operand) % *alignments++, 0u) << "the algorithm is for another alignment";
     float by = *static_cast<const float *>(alpha), keep = *static_cast<const float *>(beta);
     Object how = object(desc), la = object(layoutA), lb = object(layoutB), ld = object(layoutD);
     EXPECT_EQ(how.transA ? la.columns : la.rows, ld.rows);
@@ -257,12 +340,17 @@ inline NcclFunctions fakeNccl() {
     });
   };
   nccl.commGetAsyncError = [](CudaHandle, int *result) { return *result = fake->asyncError, 0; };
+  // Both wait until no graph holds a sum of the communicator ("keep polling until all graphs referencing us die").
   nccl.commAbort = [](CudaHandle) {
+    EXPECT_TRUE(fake->graphs.empty());
     fake->isAborted = true;
     fake->isBusy = false;
     return 0;
   };
-  nccl.commDestroy = [](CudaHandle) { return fake->isDestroyed = true, 0; };
+  nccl.commDestroy = [](CudaHandle) {
+    EXPECT_TRUE(fake->graphs.empty());
+    return fake->isDestroyed = true, 0;
+  };
   nccl.getErrorString = [](int result) { return result == 6 ? "remote error" : "some error"; };
   return nccl;
 }

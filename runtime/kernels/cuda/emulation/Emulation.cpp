@@ -25,7 +25,7 @@ struct Thread {
   WarpOperation operation = WarpOperation::Sync;
   uint32_t value = 0; ///< Into a warp operation, and out of it.
   int from = 0;
-  uint32_t warpOperations = 0;
+  uint32_t warpBarriers = 0;
 };
 
 struct SharedVariable {
@@ -134,7 +134,7 @@ void Machine::runBlock() {
   for (int i = 0; i < numThreads; ++i) {
     Thread &t = threads[static_cast<size_t>(i)];
     t.state = State::Ready;
-    t.warpOperations = 0;
+    t.warpBarriers = 0;
     t.fibre.start(
         [](void *self) { static_cast<Machine *>(self)->kernel->run(static_cast<Machine *>(self)->args.data()); }, this);
   }
@@ -188,7 +188,7 @@ bool Machine::resolveWarps() {
       lane.value =
           lane.operation == WarpOperation::Shuffle ? values[static_cast<size_t>(lane.from % kWarpLanes)] : ballot;
       lane.state = State::Ready;
-      ++lane.warpOperations;
+      lane.warpBarriers += lane.operation == WarpOperation::Sync;
     }
     any = true;
   }
@@ -298,7 +298,7 @@ std::string Machine::nameOf(uintptr_t address, size_t &offset) const {
 void Machine::checkRace(uintptr_t address, size_t bytes, bool isWrite, bool isAtomic, std::string_view name) {
   // Every block has shared memory of its own.
   uint64_t scope = name.empty() ? blocksSoFar : launches;
-  Access access{scope, block, thread, barriers, threads[static_cast<size_t>(thread)].warpOperations, isAtomic};
+  Access access{scope, block, thread, barriers, threads[static_cast<size_t>(thread)].warpBarriers, isAtomic};
   for (size_t i = 0; i < bytes; ++i) {
     if (name.empty() && !isWrite && !shadow.isWritten(address + i, access))
       return stop([] { return "a load of shared memory that no thread has written"; });

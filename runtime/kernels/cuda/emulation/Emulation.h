@@ -5,8 +5,9 @@
 // A launch fails, with a sentence that names kernel, block and thread, on:
 // - an access outside of the launch's ranges, shared memory and the thread's own stack, or a store into a range that is
 //   only read; an address that is no multiple of the access's size; a read of shared memory that nobody has written;
-// - two threads at one byte, one of them writing, with no barrier (or, within a warp, no warp operation) between them,
-//   and not both by atomic operations. Blocks are never in order;
+// - two threads at one byte, one of them writing, with no barrier of the block (or, within a warp, of the warp:
+// shuffles
+//   and ballots order no memory) between them, and not both by atomic operations. Blocks are never in order;
 // - a barrier or a warp operation that not all threads of the block or lanes of the warp reach.
 #pragma once
 #include "runtime/plan/Status.h"

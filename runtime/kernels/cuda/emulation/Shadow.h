@@ -8,12 +8,12 @@
 
 namespace recast::cuda::emulation {
 
-/// One access: by a thread of a block, between which barriers of the block and which warp operations of the warp.
+/// One access: by a thread of a block, between which barriers of the block and which of the warp.
 struct Access {
   uint64_t launch = 0; ///< 0: none.
   int64_t block = 0;
   int thread = 0;
-  uint32_t barriers = 0, warpOperations = 0;
+  uint32_t barriers = 0, warpBarriers = 0;
   bool isAtomic = false;
 
   /// True where the other access, later in the emulation, comes after this one on every device.
@@ -21,7 +21,7 @@ struct Access {
     if (launch != later.launch)
       return true;
     return block == later.block && (thread == later.thread || barriers < later.barriers ||
-                                    (thread / 32 == later.thread / 32 && warpOperations < later.warpOperations));
+                                    (thread / 32 == later.thread / 32 && warpBarriers < later.warpBarriers));
   }
 };
 

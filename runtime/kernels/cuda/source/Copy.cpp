@@ -42,9 +42,11 @@ template <typename T> void copyTransposed(const TransposeArgs &a) {
       dst[(firstRow + y) * a.columns + firstColumn + x] = tile[x][y];
 }
 
-/// Sixteen bytes at a time, the rest one by one.
-template <typename Read> void forBytes(int64_t bytes, void *dst, Read read) {
-  int64_t vectors = bytes / 16;
+/// Sixteen bytes at a time, the rest one by one; so all of them where an address does not allow it, as that of a
+/// micro-batch in a batch may not.
+template <typename Read> void forBytes(int64_t bytes, void *dst, const void *src, Read read) {
+  bool isAligned = (reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src)) % 16 == 0;
+  int64_t vectors = isAligned ? bytes / 16 : 0;
   for (int64_t i = gridThread(); i < vectors; i += gridThreads())
     static_cast<Bytes16 *>(dst)[i] = read.template operator()<Bytes16>(i);
   for (int64_t i = vectors * 16 + gridThread(); i < bytes; i += gridThreads())
@@ -52,14 +54,14 @@ template <typename Read> void forBytes(int64_t bytes, void *dst, Read read) {
 }
 
 void copyBytes(const CopyArgs &a) {
-  forBytes(a.bytes, a.dst, [&]<typename T>(int64_t i) { return static_cast<const T *>(a.src)[i]; });
+  forBytes(a.bytes, a.dst, a.src, [&]<typename T>(int64_t i) { return static_cast<const T *>(a.src)[i]; });
 }
 void selectBytes(const SelectArgs &a) {
   const void *src = *a.condition ? a.whenTrue : a.whenFalse;
-  forBytes(a.bytes, a.dst, [&]<typename T>(int64_t i) { return static_cast<const T *>(src)[i]; });
+  forBytes(a.bytes, a.dst, src, [&]<typename T>(int64_t i) { return static_cast<const T *>(src)[i]; });
 }
 void fillZero(const FillArgs &a) {
-  forBytes(a.bytes, a.dst, []<typename T>(int64_t) { return T{}; });
+  forBytes(a.bytes, a.dst, a.dst, []<typename T>(int64_t) { return T{}; });
 }
 
 /// Where an element outside of [0, size) comes from; -1: from the constant.

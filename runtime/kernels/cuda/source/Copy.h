@@ -26,14 +26,15 @@ struct TransposeArgs {
   int64_t batches, rows, columns; ///< Of dst.
 };
 
-/// copy_bytes: dst = src. Both are aligned to 16 bytes.
+/// copy_bytes: dst = src; fast where both are aligned to 16 bytes.
 struct CopyArgs {
   const void *src;
   void *dst;
   int64_t bytes;
 };
 
-/// select_bytes: dst = *condition ? whenTrue : whenFalse. All are aligned to 16 bytes; dst may be either source.
+/// select_bytes: dst = *condition ? whenTrue : whenFalse; fast where all are aligned to 16 bytes. dst may be either
+/// source.
 struct SelectArgs {
   const bool *condition;
   const void *whenTrue, *whenFalse;
@@ -41,7 +42,7 @@ struct SelectArgs {
   int64_t bytes;
 };
 
-/// fill_zero: bytes of 0. Aligned to 16 bytes.
+/// fill_zero: bytes of 0; fast where they are aligned to 16 bytes.
 struct FillArgs {
   void *dst;
   int64_t bytes;

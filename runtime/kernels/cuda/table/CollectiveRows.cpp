@@ -70,9 +70,8 @@ private:
         at += elems;
       }
       Operand all = inBucket(count, places);
-      // Not aligned to 16 bytes, as fill_zero is: one element at a time.
-      LaunchOf<EyeArgs>("eye" + sizeSuffix(wide), {.dst = nullptr, .count = places, .columns = 1, .k = 0, .one = 0})
-          .write(&EyeArgs::dst, all)
+      LaunchOf<FillArgs>("fill_zero", {.dst = nullptr, .bytes = static_cast<int64_t>(all.bytes)})
+          .write(&FillArgs::dst, all)
           .grid(blocksFor(places))
           .into(in);
     }

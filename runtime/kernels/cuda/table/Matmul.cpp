@@ -89,6 +89,8 @@ std::string brokenRule(const MatmulArgs &args, int architecture) {
     return "tf32 products of " + std::string(name(args.typeA));
   if (args.m < 1 || args.n < 1 || args.k < 1 || args.batch < 1)
     return "an empty product";
+  if (args.batch > kMostBatch)
+    return "a batch of " + std::to_string(args.batch) + " products, more than " + std::to_string(kMostBatch);
   // cublasLtMatrixLayout: the leading dimension is no less than the rows of a column-major matrix.
   auto pitch = [](std::string_view which, int64_t got, int64_t least) {
     return got < least ? "the leading dimension of " + std::string(which) + " is " + std::to_string(got) +

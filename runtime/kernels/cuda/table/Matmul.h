@@ -33,6 +33,10 @@ struct MatmulArgs {
   bool tf32;           ///< Operands of type f32 are multiplied as tf32.
 };
 
+/// Matrices of a batch at most: cuBLASLt takes no 2^16, which the z axis of a grid has not (openxla/xla, "Batch count
+/// must be <2^16", in gemm_rewriter.cc).
+inline constexpr int64_t kMostBatch = 65535;
+
 /// Bytes of the scales of one matrix.
 size_t scaleBytes(ScaleMode mode, int64_t rows, int64_t k);
 

@@ -149,15 +149,22 @@ ProductCalls productCalls(std::span<const int64_t> batchA, std::span<const int64
       calls.stepA = nextA, calls.stepB = nextB;
     calls.batch *= size;
   }
+  int64_t parts = 1; // Of a batch that is too large for a call, alike.
+  while (calls.batch % parts || calls.batch / parts > kMostBatch)
+    ++parts;
+  calls.batch /= parts;
   int64_t count = product(batch, 0, static_cast<int64_t>(outer));
   for (int64_t call = 0; call < count; ++call) {
-    ProductCalls::First first{0, 0, call * calls.batch};
+    ProductCalls::First first{0, 0, call * parts * calls.batch};
     for (int64_t rest = call, d = static_cast<int64_t>(outer); d-- > 0; rest /= batch[static_cast<size_t>(d)]) {
       int64_t at = rest % batch[static_cast<size_t>(d)];
       first.a += at * stepsA[static_cast<size_t>(d)];
       first.b += at * stepsB[static_cast<size_t>(d)];
     }
-    calls.first.push_back(first);
+    for (int64_t part = 0; part < parts; ++part) {
+      int64_t skipped = part * calls.batch;
+      calls.first.push_back({first.a + skipped * calls.stepA, first.b + skipped * calls.stepB, first.d + skipped});
+    }
   }
   return calls;
 }
