@@ -374,7 +374,7 @@ g (float[1000] x) => (y, z)
   EXPECT_EQ(facts["y"].workspaceBytes, 0u);
   // Shrink has no kernel: masks and differences are its workspace.
   EXPECT_GE(facts["c"].workspaceBytes, alignedBytes(4000));
-  EXPECT_LT(facts["c"].workspaceBytes, program.plan->arenaBytes);
+  EXPECT_LE(facts["c"].workspaceBytes, program.plan->arenaBytes); // The last of them takes over the operand.
 }
 
 } // namespace
