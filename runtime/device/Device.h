@@ -41,6 +41,7 @@ struct Work {
   int threads = 1;
   std::vector<std::byte> args; ///< The kernel's arguments, addresses filled in.
   std::vector<MemoryUse> uses;
+  bool isTransfer = false; ///< A copy (kCopy) from or to page-locked memory of the host, which goes on beside the rest.
 };
 
 /// The bytes of an argument struct.

@@ -31,8 +31,9 @@ struct Scheduled {
   int event = -1;         ///< Recorded after it, where somebody waits for it.
 };
 
-/// Puts work on streams. Work that touches what other work touches, one of them writing, comes after it: on its stream,
-/// or after an event of it. The last piece is on stream 0 and waits for all streams.
+/// Puts work on streams. Transfers have the last one to themselves where there are several. Work that touches what
+/// other work touches, one of them writing, comes after it: on its stream, or after an event of it. The last piece is
+/// on stream 0 and waits for all streams.
 std::vector<Scheduled> schedule(std::vector<Work> work, int streams);
 
 class DeviceExecutor {
@@ -75,7 +76,7 @@ private:
   /// A plan whose buffers have their places: the executor's, or a body in one iteration.
   struct Scope {
     const Plan &plan;
-    std::byte *arena;
+    std::byte *arena, *host;
     std::vector<Location> at;
   };
 
@@ -95,6 +96,7 @@ private:
   void addLaunches(const Step &step, Scope &scope, const cuda::Program &program, const MemoryUse &workspace);
   Status addGenerated(const Step &step, Scope &scope);
   Status addScan(const Step &step, Scope &scope);
+  void addTransfer(const Step &step, Scope &scope);
   Status addUpdates();
   static Work copyWork(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);

@@ -15,6 +15,7 @@ public:
     for (std::vector<size_t> &clock : clocks)
       clock.assign(clocks.size(), 0);
     ends.assign(clocks.size(), 0);
+    computing = ends.size() - (ends.size() > 1 && std::ranges::any_of(work, &Work::isTransfer) ? 1 : 0);
     for (Work &item : work)
       add(std::move(item));
     join();
@@ -27,7 +28,7 @@ private:
 
   void add(Work item) {
     std::vector<size_t> needs = clocks.size() > 1 ? needsOf(item) : std::vector<size_t>();
-    int stream = streamFor(needs);
+    int stream = item.isTransfer ? static_cast<int>(ends.size()) - 1 : streamFor(needs);
     Scheduled next{std::move(item), stream, {}, -1};
     for (size_t need : needs) // The latest first: what it waited for is waited for with it.
       waitFor(next, need);
@@ -64,11 +65,12 @@ private:
   /// That of the latest piece that it needs where nothing has come after that, else the one that has least work.
   int streamFor(const std::vector<size_t> &needs) const {
     for (size_t need : needs)
-      if (last.at(static_cast<size_t>(scheduled[need].stream)) == need)
+      if (auto stream = static_cast<size_t>(scheduled[need].stream); stream < computing && last.at(stream) == need)
         return scheduled[need].stream;
     if (scheduled.empty())
       return 0;
-    return static_cast<int>(std::ranges::min_element(ends) - ends.begin());
+    return static_cast<int>(std::min_element(ends.begin(), ends.begin() + static_cast<int64_t>(computing)) -
+                            ends.begin());
   }
 
   void waitFor(Scheduled &next, size_t need) {
@@ -114,6 +116,7 @@ private:
   IntervalMap<History> memory;
   std::vector<Clock> clocks;
   std::vector<size_t> ends;      ///< Pieces of each stream.
+  size_t computing = 0;          ///< Streams, the first ones, that have what is no transfer.
   std::map<size_t, size_t> last; ///< The last piece of each stream.
   std::vector<size_t> numbers;   ///< Of each piece, on its stream.
   std::vector<Clock> seen;       ///< What comes before the end of each piece.
