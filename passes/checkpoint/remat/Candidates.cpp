@@ -13,6 +13,11 @@ constexpr int kBudgets = 40;
 
 std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, const SolverOptions &options) {
   std::vector<Candidate> found;
+  if (!problem.fetches.empty()) { // To be allowed more is never to pay more.
+    Problem runsOnly = problem;
+    runsOnly.fetches.clear();
+    found = candidates(runsOnly, roles, options);
+  }
   auto add = [&](Schedule schedule) {
     Usage use = usage(problem, schedule);
     found.push_back({std::move(schedule), use});
