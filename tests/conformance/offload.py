@@ -58,7 +58,6 @@ def check_model(test, dims, fast):
     plain, _ = rewrite(test, "plain", *flags, "--checkpoint=none")
     size, _, base = train(test, plain, "plain")
     reference = onnxruntime_metrics(plain, test.want)
-    offloaded = 0
     for percent in BUDGETS:
         report = test.temp / f"{percent}.json"
         step, done = rewrite(test, f"{percent}", *flags, f"--memory-budget={percent}%", "--offload",
@@ -69,14 +68,12 @@ def check_model(test, dims, fast):
         check_step(test, f"{percent}%", step, size * percent // 100, base, reference)
         check_graph(test, f"{percent}%", step, report)
         check_host(test, f"{percent}%", step, test.data)
-        offloaded += len(report_of(report)["offloaded"])
     recomputed, _ = rewrite(test, "recomputed", *flags, "--memory-budget=min")
     least, _ = rewrite(test, "min", *flags, "--memory-budget=min", "--offload")
     floor = arena_of(test.tool("recast-run", recomputed, f"--data={test.data}", "--data-layout=batches", "--steps=1",
                                "--explain"))[0]
     check_step(test, "min", least, floor, base, reference)
     check_host(test, "min", least, test.data)
-    test.check(offloaded + len(transfers(kit.load_model(least))[0]) > 0, "some budget has values offloaded")
     check_plan(test, least, base)
 
 
