@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 
 namespace recast::device {
 namespace {
@@ -15,7 +16,9 @@ public:
     for (std::vector<size_t> &clock : clocks)
       clock.assign(clocks.size(), 0);
     ends.assign(clocks.size(), 0);
-    computing = ends.size() - (ends.size() > 1 && std::ranges::any_of(work, &Work::isTransfer) ? 1 : 0);
+    computing = ends.size();
+    if (computing > 1 && std::ranges::any_of(work, &Work::isTransfer))
+      forTransfers = static_cast<int>(--computing);
     for (Work &item : work)
       add(std::move(item));
     join();
@@ -28,7 +31,7 @@ private:
 
   void add(Work item) {
     std::vector<size_t> needs = clocks.size() > 1 ? needsOf(item) : std::vector<size_t>();
-    int stream = item.isTransfer ? static_cast<int>(ends.size()) - 1 : streamFor(needs);
+    int stream = item.isTransfer && forTransfers ? *forTransfers : streamFor(needs);
     Scheduled next{std::move(item), stream, {}, -1};
     for (size_t need : needs) // The latest first: what it waited for is waited for with it.
       waitFor(next, need);
@@ -69,8 +72,8 @@ private:
         return scheduled[need].stream;
     if (scheduled.empty())
       return 0;
-    return static_cast<int>(std::min_element(ends.begin(), ends.begin() + static_cast<int64_t>(computing)) -
-                            ends.begin());
+    auto others = std::span(ends).first(computing);
+    return static_cast<int>(std::ranges::min_element(others) - others.begin());
   }
 
   void waitFor(Scheduled &next, size_t need) {
@@ -115,11 +118,12 @@ private:
   };
   IntervalMap<History> memory;
   std::vector<Clock> clocks;
-  std::vector<size_t> ends;      ///< Pieces of each stream.
-  size_t computing = 0;          ///< Streams, the first ones, that have what is no transfer.
-  std::map<size_t, size_t> last; ///< The last piece of each stream.
-  std::vector<size_t> numbers;   ///< Of each piece, on its stream.
-  std::vector<Clock> seen;       ///< What comes before the end of each piece.
+  std::vector<size_t> ends;        ///< Pieces of each stream.
+  size_t computing = 0;            ///< Streams, the first ones, that have all other work.
+  std::optional<int> forTransfers; ///< The stream of transfers, where there is such work.
+  std::map<size_t, size_t> last;   ///< The last piece of each stream.
+  std::vector<size_t> numbers;     ///< Of each piece, on its stream.
+  std::vector<Clock> seen;         ///< What comes before the end of each piece.
   int events = 0;
 };
 
