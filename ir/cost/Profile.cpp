@@ -125,6 +125,8 @@ bool read(const Value &value, Profile &profile, Path path) {
       (!readPositive(object, "host_gb_per_s", profile.hostGBs, path) ||
        !readPositive(object, "host_latency_ns", profile.hostLatencyNs, path)))
     return false;
+  if (!fields.mapOptional("host_copies_overlap", profile.hostCopiesOverlap))
+    return false;
   const Value *peaks = object.get("peaks_gflop_per_s");
   if (!readPeaks(peaks ? *peaks : Value(nullptr), profile, path.field("peaks_gflop_per_s")))
     return false;
@@ -198,7 +200,8 @@ std::string toJson(const Profile &profile) {
       << ",\n \"memory_gb_per_s\": " << shortest(profile.memoryGBs)
       << ",\n \"moves_gb_per_s\": " << shortest(profile.movesGBs)
       << ",\n \"host_gb_per_s\": " << shortest(profile.hostGBs)
-      << ",\n \"host_latency_ns\": " << shortest(profile.hostLatencyNs) << ",\n \"peaks_gflop_per_s\": {";
+      << ",\n \"host_latency_ns\": " << shortest(profile.hostLatencyNs)
+      << (profile.hostCopiesOverlap ? ",\n \"host_copies_overlap\": true" : "") << ",\n \"peaks_gflop_per_s\": {";
   llvm::ListSeparator nextClass(",");
   for (const auto &[work, types] : profile.gflops) {
     out << nextClass << "\n  " << Value(workName(work)) << ": {";

@@ -21,6 +21,7 @@ struct Profile {
   /// Of copies between the device and its host (train.offload, train.fetch): bytes that cross, each counted once, and
   /// what one takes whatever its size. Where a file has neither, copies in one memory: half of memoryGBs, overheadNs.
   double hostGBs = 0, hostLatencyNs = 0;
+  bool hostCopiesOverlap = false; ///< They go on beside the computation, one after another.
   /// Peaks by class and type; a type that is left out is as fast as f32. Each class but those that only move has f32.
   std::map<Work, std::map<std::string, double>> gflops;
   /// By operator ("MatMul", "recast::adamw") and type. Where there is one, it counts instead of the peaks.

@@ -172,6 +172,7 @@ void Builder::findKept() {
 
 /// Values that are worth a copy: below a size most of what it takes is the latency.
 void Builder::findFetches() {
+  result.problem.copiesOverlap = profile->hostCopiesOverlap;
   for (auto [i, value] : llvm::enumerate(result.values)) {
     const remat::Tensor &tensor = result.problem.tensors[i];
     Operation *op = value.getDefiningOp();

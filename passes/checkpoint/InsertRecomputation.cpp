@@ -170,8 +170,7 @@ void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how
     }
   numRepeated = static_cast<unsigned>(std::accumulate(runs.begin(), runs.end(), size_t(0)) - graph.ops.size());
   int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
-  Usage after = remat::usage(graph.problem, schedule);
-  double moreTime = percent(after.cost - before.cost, before.cost);
+  double moreTime = percent(remat::timeOf(graph.problem, schedule) - before.cost, before.cost);
   int64_t flops = 0, flopsBefore = 0;
   for (auto [count, once] : llvm::zip(runs, graph.flops)) {
     flops += count * once;

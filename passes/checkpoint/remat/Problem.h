@@ -36,6 +36,7 @@ struct Problem {
   std::vector<Node> nodes;
   std::vector<Tensor> tensors;
   std::vector<Fetch> fetches; ///< At most one a tensor.
+  bool copiesOverlap = false; ///< They go on beside the nodes: see timeOf(). Else the costs of all runs add up.
 
   /// Whether a number in Schedule::runs stands for a fetch and not for a node.
   bool isFetch(int run) const { return run >= static_cast<int>(nodes.size()); }

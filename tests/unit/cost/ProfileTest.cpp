@@ -48,6 +48,9 @@ TEST(Profile, CopiesToTheHost) {
   given.insert(1, R"("host_gb_per_s": 4, "host_latency_ns": 7000, )");
   EXPECT_DOUBLE_EQ(timeNs("recast::fetch", copy, profile(given)), 7000 + 1000 / 4.0);
   EXPECT_DOUBLE_EQ(transferNs(1000, profile(toJson(profile(given)))), 7000 + 1000 / 4.0);
+  EXPECT_FALSE(profile(toJson(profile(given))).hostCopiesOverlap);
+  given.insert(1, R"("host_copies_overlap": true, )");
+  EXPECT_TRUE(profile(toJson(profile(given))).hostCopiesOverlap);
   std::string half = profileText();
   half.insert(1, R"("host_gb_per_s": 4, )");
   EXPECT_THAT(errorOf(half), HasSubstr("host_latency_ns"));

@@ -297,6 +297,7 @@ TEST(Candidates, FetchesNeverCostMore) {
     std::vector<Candidate> runs = candidates(g.problem, g.roles, {.moves = 5000});
     for (size_t t = 0; t < g.problem.tensors.size(); t += 2)
       g.problem.fetches.push_back({static_cast<int>(t), 3, 3});
+    g.problem.copiesOverlap = round % 2;
     std::vector<Candidate> all = candidates(g.problem, g.roles, {.moves = 5000});
     for (const Candidate &run : runs) {
       auto fits = std::ranges::find_if(

@@ -367,6 +367,24 @@ TEST(Hoist, NoHigherThanThePeak) {
   EXPECT_EQ(hoistFetches(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 7}}).runs, (std::vector<int>{0, 1, 2, 8, 3, 4, 5, 6, 7}));
 }
 
+TEST(Hoist, CopiesThatOverlapTakeTheTimeThatNothingHides) {
+  Problem problem = longInterval(); // Eight nodes of 2.
+  problem.fetches = {{0, 4, 4}};
+  Schedule late{{0, 1, 2, 3, 4, 5, 6, 8, 7}}, early{{0, 1, 2, 3, 4, 8, 5, 6, 7}};
+  EXPECT_EQ(timeOf(problem, late), 16 + 4 + 4);
+  problem.copiesOverlap = true;
+  // To the host from 2 to 6; node 2 at 4 waits, since the tensor was read for the last time before it.
+  EXPECT_EQ(timeOf(problem, early), 16 + 2);
+  EXPECT_EQ(timeOf(problem, late), 16 + 2 + 4);
+  EXPECT_EQ(timeOf(problem, plainSchedule(problem)), 16);
+  problem.fetches[0].cost = 7; // Begins at 12, is wanted at 16.
+  EXPECT_EQ(timeOf(problem, early), 12 + 7 + 2);
+  // A link that cannot keep up: two copies one after another.
+  problem.fetches = {{0, 4, 4}, {1, 4, 9}};
+  problem.nodes[7].reads = {0, 1};
+  EXPECT_EQ(timeOf(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 9, 7}}), 2 + 4 + 9 + 3 * 2 + 2 + 8 + 2);
+}
+
 TEST(Hoist, RandomSchedulesStaySound) {
   std::mt19937 random(29);
   int moved = 0;
