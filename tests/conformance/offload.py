@@ -14,7 +14,7 @@ from checkpoint_kit import (arena_of, batch_dims, check_step, different, host_of
                             rewrite, train)
 from safetensors.numpy import save_file
 
-BUDGETS = (80, 60, 40)
+BUDGETS = (80, 50)
 MICRO_BATCHES = 2
 
 
