@@ -380,7 +380,9 @@ def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
                                     dw = MatMul(h.recompute, dy)
     ```
     The barrier keeps other passes and runtimes from merging both runs and from moving the second one ahead of `dy`.
-    Values stay the same bit for bit. Works on the main graph, or on the body of the Scan over micro-batches. Without a
+    With `offload`, a value may also go to the host's memory (`train.offload`, right after it is computed) and come back
+    (`train.fetch`) where that costs less than what computes it again, or where nothing may. Values stay the same bit for
+    bit. Works on the main graph, or on the body of the Scan over micro-batches. Without a
     budget and with a policy other than auto, the graph stays as it is where the policy would lower nothing.
   }];
   let options = [
@@ -391,8 +393,10 @@ def InsertRecomputation : Recast_Pass<"insert-recomputation"> {
     Option<"solveTime", "solve-time", "double", "0", "Seconds for auto; 0: a fixed effort, with one result everywhere">,
     Option<"costProfile", "cost-profile", "std::string", "",
            "Speed of the device that times are estimated for, as recast-opt --calibrate wrote it; empty: the default">,
+    Option<"offload", "offload", "bool", "false", "Values may be copied to the host's memory and back, with policy auto">,
   ];
-  let statistics = [Statistic<"numRepeated", "repeated", "Operators that run again">];
+  let statistics = [Statistic<"numRepeated", "repeated", "Operators that run again">,
+                    Statistic<"numOffloaded", "offloaded", "Values that go to the host's memory">];
 }
 
 def VerifyTraining : Recast_Pass<"verify-training"> {

@@ -57,6 +57,7 @@ void addMemoryPasses(OpPassManager &passes, const PipelineOptions &o) {
   recomputation.policy = o.checkpoint.empty() ? "auto" : o.checkpoint;
   recomputation.solveTime = o.solveTime;
   recomputation.costProfile = o.costProfile;
+  recomputation.offload = o.offload;
   passes.addPass(createInsertRecomputation(recomputation, o.measureMemory));
 }
 

@@ -39,6 +39,7 @@ struct PipelineOptions {
   bool dataParallel = false;        ///< Ranks meet in one all-reduce a step.
   int64_t seed = 0;
   std::string memoryBudget, checkpoint;    ///< As insert-recomputation's options; both empty: nothing runs again.
+  bool offload = false;                    ///< The policy auto may copy values to the host.
   double solveTime = 0;                    ///< Seconds for the policy auto; 0: a fixed effort.
   checkpoint::MeasureMemory measureMemory; ///< Compiles with the runtime; null: the passes' own figure counts.
   std::string costProfile;                 ///< A file that ir/cost reads; empty: the default profile.

@@ -82,7 +82,7 @@ StringRef roundedType(Value factor) {
       return "tf32";
     if (isa<train::DequantizeFp8Op>(op))
       return "f8";
-    if (!isa<CastOp, TransposeOp, ReshapeOp, IdentityOp, train::BarrierOp>(op))
+    if (!isa<CastOp, TransposeOp, ReshapeOp, IdentityOp, train::BarrierOp, train::OffloadOp, train::FetchOp>(op))
       break;
     factor = op->getOperand(isa<train::BarrierOp>(op) ? cast<OpResult>(factor).getResultNumber() : 0);
   }

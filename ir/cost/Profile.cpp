@@ -120,6 +120,13 @@ bool read(const Value &value, Profile &profile, Path path) {
       !readPositive(object, "memory_gb_per_s", profile.memoryGBs, path) ||
       !readPositive(object, "moves_gb_per_s", profile.movesGBs, path))
     return false;
+  setHostCopies(profile);
+  if ((object.get("host_gb_per_s") || object.get("host_latency_ns")) &&
+      (!readPositive(object, "host_gb_per_s", profile.hostGBs, path) ||
+       !readPositive(object, "host_latency_ns", profile.hostLatencyNs, path)))
+    return false;
+  if (!fields.mapOptional("host_copies_overlap", profile.hostCopiesOverlap))
+    return false;
   const Value *peaks = object.get("peaks_gflop_per_s");
   if (!readPeaks(peaks ? *peaks : Value(nullptr), profile, path.field("peaks_gflop_per_s")))
     return false;
@@ -191,7 +198,10 @@ std::string toJson(const Profile &profile) {
   out << "{\n \"version\": 1,\n \"machine\": " << Value(profile.machine) << ",\n \"threads\": " << profile.threads
       << ",\n \"step_overhead_ns\": " << shortest(profile.overheadNs)
       << ",\n \"memory_gb_per_s\": " << shortest(profile.memoryGBs)
-      << ",\n \"moves_gb_per_s\": " << shortest(profile.movesGBs) << ",\n \"peaks_gflop_per_s\": {";
+      << ",\n \"moves_gb_per_s\": " << shortest(profile.movesGBs)
+      << ",\n \"host_gb_per_s\": " << shortest(profile.hostGBs)
+      << ",\n \"host_latency_ns\": " << shortest(profile.hostLatencyNs)
+      << (profile.hostCopiesOverlap ? ",\n \"host_copies_overlap\": true" : "") << ",\n \"peaks_gflop_per_s\": {";
   llvm::ListSeparator nextClass(",");
   for (const auto &[work, types] : profile.gflops) {
     out << nextClass << "\n  " << Value(workName(work)) << ": {";
@@ -218,9 +228,20 @@ std::string operatorName(onnx_ir::Node node) {
   return ((node.domain().empty() ? "" : node.domain() + "::") + node.opType()).str();
 }
 
+void setHostCopies(Profile &profile) {
+  profile.hostGBs = profile.memoryGBs / 2;
+  profile.hostLatencyNs = profile.overheadNs;
+}
+
+double transferNs(int64_t bytes, const Profile &profile) {
+  return profile.hostLatencyNs + static_cast<double>(bytes) / profile.hostGBs;
+}
+
 double timeNs(llvm::StringRef operatorName, const Cost &cost, const Profile &profile) {
   if (cost.work == Work::Nothing || cost.work == Work::Control)
     return 0;
+  if (operatorName == "recast::offload" || operatorName == "recast::fetch")
+    return transferNs(cost.bytesRead, profile);
   if (const Curve *curve = findCurve(profile, operatorName, cost.arithmetic))
     return interpolate(*curve, static_cast<double>(curve->isPerFlop ? cost.flops : cost.bytes()), profile.overheadNs);
   double arithmeticNs = 0;

@@ -183,8 +183,8 @@ LogicalResult barrier(Node op, NodeBuilder &b, Values in, Outputs &out) {
   return success();
 }
 
-// Of one process.
-LogicalResult allReduce(Node op, NodeBuilder &b, Values in, Outputs &out) {
+// Of one process; and wherever there is one memory.
+LogicalResult identities(Node op, NodeBuilder &b, Values in, Outputs &out) {
   for (Value x : in)
     out.push_back(b.node("Identity", {x}));
   return success();
@@ -296,7 +296,7 @@ LogicalResult randomUniform(Node op, NodeBuilder &b, Values in, Outputs &out) {
 ArrayRef<BodyEntry> stepBodies() {
   static const BodyEntry entries[] = {
       {"window_sum", windowSum},
-      {"all_reduce", allReduce},
+      {"all_reduce", identities},
       {"rank", rank},
       {"scale_loss", scaleLoss},
       {"mark_scaled", markScaled},
@@ -309,6 +309,8 @@ ArrayRef<BodyEntry> stepBodies() {
       {"clip_grad_value", clipGradValue},
       {"keep_if", keepIf},
       {"barrier", barrier},
+      {"offload", identities},
+      {"fetch", identities},
       {"dropout_mask", dropoutMask},
       {"random_uniform", randomUniform},
   };

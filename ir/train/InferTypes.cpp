@@ -167,7 +167,7 @@ bool inferTypes(Operation *op, SmallVectorImpl<Type> &types) {
     types.push_back(withElementType(operand(0), Float32Type::get(context)));
   } else if (isa<UpdateAmaxOp>(op)) {
     types.append({operand(1), operand(2)});
-  } else if (isa<AllReduceOp>(op)) {
+  } else if (isa<AllReduceOp, OffloadOp, FetchOp>(op)) {
     llvm::append_range(types, op->getOperandTypes());
   } else if (isa<RankOp>(op)) {
     types.push_back(scalar(IntegerType::get(context, 64)));

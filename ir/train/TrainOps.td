@@ -275,5 +275,14 @@ def Train_BarrierOp : Train_Op<"barrier", Neutral, 1> {
   }];
   let work = NothingWork;
 }
+// With effects, so that nothing merges copies or moves them.
+def Train_OffloadOp : Train_Op<"offload", Neutral, 1> {
+  let summary = "(x) -> h: a copy of x in the host's memory, for train.fetch; elsewhere an identity";
+  let work = MoveWork;
+}
+def Train_FetchOp : Train_Op<"fetch", Neutral, 1> {
+  let summary = "(h) -> x: what train.offload has put into the host's memory, back in the device's; elsewhere an identity";
+  let work = MoveWork;
+}
 
 #endif

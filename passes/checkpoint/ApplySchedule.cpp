@@ -24,6 +24,10 @@ private:
   SmallVector<Value> retainedBy(ArrayRef<int> stretch);
   Value triggerAfter(Operation *before);
   Operation *addBarrier(ArrayRef<Value> values, Value trigger);
+  Value addTransfer(StringRef operation, Value from, Value named, StringRef suffix);
+  void offload(int tensor);
+  void fetch(int tensor);
+  void renew(int tensor, Value value, Value fresh);
   Operation *clone(Operation *op, const IRMapping &operands);
 
   const GraphProblem &graph;
@@ -33,6 +37,8 @@ private:
   Operation *end;
   llvm::DenseSet<Operation *> steps;       ///< Operators of the problem; all others are views, or known before the run.
   llvm::DenseSet<Operation *> placed;      ///< In their final place.
+  llvm::DenseMap<int, Value> onHost;       ///< Tensors that are fetched: null until they are offloaded.
+  llvm::DenseMap<Value, Value> guarded;    ///< Of the stretch: what is behind its barrier.
   llvm::DenseMap<Value, Value> latest;     ///< Of results that have run again, and of views of them.
   std::vector<SmallVector<Value>> sharing; ///< One a tensor: the result and its views.
 };
@@ -96,6 +102,10 @@ SmallVector<Value> Applier::retainedBy(ArrayRef<int> stretch) {
   llvm::DenseSet<Value> seen;
   SmallVector<Value> retained;
   for (int run : stretch) {
+    if (graph.problem.isFetch(run)) {
+      written.insert(graph.problem.fetch(run).tensor);
+      continue;
+    }
     ValueRange operands = graph.ops[run]->getOperands();
     bool anyPlanned = llvm::any_of(operands, [&](Value operand) { return graph.tensorOf.contains(operand); });
     for (Value operand : operands) {
@@ -145,16 +155,57 @@ Operation *Applier::addBarrier(ArrayRef<Value> values, Value trigger) {
   return barrier;
 }
 
-/// Clones, one after another, between two first runs.
+/// A copy of `from`, called as `named` with a suffix.
+Value Applier::addTransfer(StringRef operation, Value from, Value named, StringRef suffix) {
+  OpBuilder b(end);
+  OperationState state(named.getLoc(), operation);
+  state.addOperands(from);
+  state.addTypes(from.getType());
+  std::string name = names.unique((nameOf(named) + suffix).str());
+  state.addAttribute("onnx.name", b.getStringAttr(name));
+  state.addAttribute("onnx.outputs", stringArray(b.getContext(), {StringRef(name)}));
+  Operation *copy = b.create(state);
+  placed.insert(copy);
+  return copy->getResult(0);
+}
+
+/// Copies what the tensor holds to the host.
+void Applier::offload(int tensor) {
+  Value value = graph.values[static_cast<size_t>(tensor)];
+  onHost[tensor] = addTransfer(train::OffloadOp::getOperationName(), value, value, kOffloadSuffix);
+}
+
+void Applier::fetch(int tensor) {
+  Value value = graph.values[static_cast<size_t>(tensor)];
+  renew(tensor, value, addTransfer(train::FetchOp::getOperationName(), onHost.at(tensor), value, kFetchSuffix));
+}
+
+/// From here on readers of a tensor get what `fresh`, a later run of `value`, gives.
+void Applier::renew(int tensor, Value value, Value fresh) {
+  // Views of the run before are of no use any more.
+  for (Value shared : sharing[static_cast<size_t>(tensor)]) {
+    latest.erase(shared);
+    guarded.erase(shared);
+  }
+  latest[value] = fresh;
+}
+
+/// Clones and fetches, one after another, between two first runs.
 void Applier::runStretch(ArrayRef<int> stretch, Operation *before) {
   SmallVector<Value> retained = retainedBy(stretch), now;
   for (Value value : retained)
     now.push_back(current(value));
-  Operation *barrier = addBarrier(now, triggerAfter(before));
-  llvm::DenseMap<Value, Value> guarded;
-  for (auto [value, result] : llvm::zip(retained, barrier->getResults()))
-    guarded[value] = result;
+  guarded.clear();
+  if (!retained.empty()) {
+    Operation *barrier = addBarrier(now, triggerAfter(before));
+    for (auto [value, result] : llvm::zip(retained, barrier->getResults()))
+      guarded[value] = result;
+  }
   for (int run : stretch) {
+    if (graph.problem.isFetch(run)) {
+      fetch(graph.problem.fetch(run).tensor);
+      continue;
+    }
     Operation *op = graph.ops[run];
     IRMapping operands;
     for (Value operand : op->getOperands()) {
@@ -164,14 +215,8 @@ void Applier::runStretch(ArrayRef<int> stretch, Operation *before) {
     Operation *copy = clone(op, operands);
     for (auto [old, fresh] : llvm::zip(op->getResults(), copy->getResults())) {
       auto tensor = graph.tensorOf.find(old);
-      if (tensor == graph.tensorOf.end() || graph.alwaysFirst.contains(old))
-        continue;
-      // Views of the run before are of no use any more.
-      for (Value shared : sharing[tensor->second]) {
-        latest.erase(shared);
-        guarded.erase(shared);
-      }
-      latest[old] = fresh;
+      if (tensor != graph.tensorOf.end() && !graph.alwaysFirst.contains(old))
+        renew(tensor->second, old, fresh);
     }
   }
 }
@@ -186,16 +231,25 @@ void Applier::run() {
   for (Operation *op : before)
     if (isa<InitializerOp, AbsentOp, ConstantOp>(op))
       place(op);
+  for (int run : runs)
+    if (graph.problem.isFetch(run))
+      onHost[graph.problem.fetch(run).tensor] = nullptr;
   llvm::DenseSet<int> hasRun;
   Operation *last = nullptr;
   for (size_t i = 0; i < runs.size();) {
-    if (hasRun.insert(runs[i]).second) {
-      last = graph.ops[runs[i++]];
+    auto isFirst = [&](int run) { return !graph.problem.isFetch(run) && !hasRun.contains(run); };
+    if (isFirst(runs[i])) {
+      hasRun.insert(runs[i]);
+      last = graph.ops[runs[i]];
       runFirst(last);
+      for (int tensor : graph.problem.nodes[runs[i]].writes)
+        if (onHost.contains(tensor))
+          offload(tensor);
+      ++i;
       continue;
     }
     size_t first = i;
-    while (i < runs.size() && hasRun.contains(runs[i]))
+    while (i < runs.size() && !isFirst(runs[i]))
       ++i;
     runStretch(runs.slice(first, i - first), last);
   }

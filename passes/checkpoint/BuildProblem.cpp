@@ -39,7 +39,7 @@ bool isRouting(Operation *op) {
 /// True where another run gives the same results and changes nothing.
 bool isRepeatable(Operation *op) {
   bool isScaled = llvm::any_of(op->getOperandTypes(), [](Type type) { return isa<train::ScaledType>(type); });
-  if (op->getNumRegions() || isRouting(op) || isScaled)
+  if (op->getNumRegions() || isRouting(op) || isScaled || isa<train::OffloadOp, train::FetchOp>(op))
     return false;
   Node node(op);
   if (isa<NodeGenericOp>(op)) // Operators of ONNX that draw random numbers all have an operation of their own.
@@ -61,8 +61,8 @@ bool isInnerProduct(Operation *op, const llvm::DenseSet<Value> &batch) {
 
 class Builder {
 public:
-  Builder(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile)
-      : training(training), facts(facts), profile(profile) {
+  Builder(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile, bool offloads)
+      : training(training), facts(facts), profile(profile), offloads(offloads) {
     result.block = training.block;
   }
 
@@ -73,10 +73,12 @@ private:
   int64_t bytesOf(OpResult value) const;
   void findForward();
   void findKept();
+  void findFetches();
 
   const TrainingBlock &training;
   const MemoryFacts &facts;
   const cost::Profile *profile;
+  bool offloads;
   GraphProblem result;
   llvm::StringMap<int> named; ///< Tensors by the names of results and views.
   llvm::DenseMap<Operation *, int> nodeOf;
@@ -168,6 +170,21 @@ void Builder::findKept() {
     node.canRepeat &= llvm::any_of(node.writes, [&](int tensor) { return !result.problem.tensors[tensor].isKept; });
 }
 
+/// Values that are worth a copy: below a size most of what it takes is the latency.
+void Builder::findFetches() {
+  result.problem.copiesOverlap = profile->hostCopiesOverlap;
+  for (auto [i, value] : llvm::enumerate(result.values)) {
+    const remat::Tensor &tensor = result.problem.tensors[i];
+    Operation *op = value.getDefiningOp();
+    auto ns = std::llround(cost::transferNs(tensor.bytes, *profile));
+    // A product of what dequantize_fp8 gives is one of 8-bit floats (Fp8Products.cpp) only where it reads that itself.
+    if (isa<train::OffloadOp, train::FetchOp, train::DequantizeFp8Op>(op) || !isa<RankedTensorType>(value.getType()) ||
+        tensor.isKept || result.alwaysFirst.contains(value) || static_cast<double>(ns) < 2 * profile->hostLatencyNs)
+      continue;
+    result.problem.fetches.push_back({static_cast<int>(i), ns, ns});
+  }
+}
+
 GraphProblem Builder::run() {
   for (Operation &op : *training.block) {
     if (isNode(&op) && facts.steps.contains(originOf(&op))) {
@@ -187,13 +204,16 @@ GraphProblem Builder::run() {
   }
   findForward();
   findKept();
+  if (offloads)
+    findFetches();
   return std::move(result);
 }
 
 } // namespace
 
-GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile) {
-  return Builder(training, facts, profile).run();
+GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts, const cost::Profile *profile,
+                          bool offloads) {
+  return Builder(training, facts, profile, offloads).run();
 }
 
 bool GraphProblem::isKnown(Value value) const { return isAbsent(value) || known.contains(value) || constantOf(value); }
@@ -206,7 +226,8 @@ StringRef originOf(Operation *op) {
 }
 
 bool hasEffects(Operation *op) {
-  return cast<NodeInterface>(op).facts().effects && !isa<train::DropoutMaskOp, train::RandomUniformOp>(op);
+  return cast<NodeInterface>(op).facts().effects &&
+         !isa<train::DropoutMaskOp, train::RandomUniformOp, train::OffloadOp, train::FetchOp>(op);
 }
 
 bool isView(Operation *op) {

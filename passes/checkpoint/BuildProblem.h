@@ -37,8 +37,9 @@ struct GraphProblem {
 };
 
 /// `facts` are of the module as it is, or of one that it is a copy of. Without a profile nothing costs time.
+/// `offloads`, which needs one: tensors may be fetched from the host.
 GraphProblem buildProblem(const TrainingBlock &training, const MemoryFacts &facts,
-                          const cost::Profile *profile = nullptr);
+                          const cost::Profile *profile = nullptr, bool offloads = false);
 
 /// True where the results of `op` are its operands: the same elements in the same memory. Result i is operand i.
 bool isView(mlir::Operation *op);

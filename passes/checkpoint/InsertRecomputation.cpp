@@ -3,8 +3,10 @@
 #include "passes/checkpoint/Budget.h"
 #include "passes/checkpoint/Passes.h"
 #include "passes/checkpoint/remat/Candidates.h"
+#include "passes/checkpoint/remat/Hoist.h"
 #include "passes/gradient/Differentiability.h"
 #include "llvm/Support/FormatVariadic.h"
+#include <numeric>
 
 namespace recast {
 #define GEN_PASS_DEF_INSERTRECOMPUTATION
@@ -40,23 +42,25 @@ std::vector<size_t> smallest(size_t count) {
 class Recomputation {
 public:
   Recomputation(ModuleOp module, const MeasureMemory &measure, const cost::Profile &profile,
-                const remat::SolverOptions &effort)
-      : module(module), measure(measure), profile(profile), effort(effort) {}
+                const remat::SolverOptions &effort, bool offloads)
+      : module(module), measure(measure), profile(profile), effort(effort), offloads(offloads) {}
 
   /// `text` is the policy as it was asked for.
   LogicalResult run(const Policy &policy, StringRef text, const Budget &budget);
-  unsigned numRepeated = 0;
+  unsigned numRepeated = 0, numOffloaded = 0;
 
 private:
   LogicalResult analyse();
-  FailureOr<Measured> tryOut(const Schedule &schedule);
+  FailureOr<Measured> tryOut(const Schedule &schedule, bool reorders = true);
   FailureOr<Schedule> scheduleOf(const Policy &policy);
   FailureOr<std::vector<char>> marked(ArrayRef<std::string> globs);
   LogicalResult follow(const Policy &policy, StringRef text, std::optional<int64_t> most);
   LogicalResult fit(int64_t most);
   LogicalResult minimise();
+  LogicalResult hoist(Measured &chosen, Schedule &schedule, int64_t most);
   LogicalResult refuse(int64_t most, int64_t least, const Twine &how);
   void take(Measured trial, const Schedule &schedule, StringRef how);
+  std::string describeOffload(const Schedule &schedule, llvm::json::Object &report);
 
   GraphOp mainBlock() { return mainGraph(module); }
 
@@ -64,6 +68,7 @@ private:
   const MeasureMemory &measure;
   const cost::Profile &profile;
   remat::SolverOptions effort;
+  bool offloads;
   MemoryFacts facts; ///< Of the module as it came.
   Measured plain;    ///< In the best order known, without recomputing; no module where that is how it came.
   GraphProblem graph;
@@ -82,23 +87,25 @@ LogicalResult Recomputation::analyse() {
   plain = std::move(*ordered);
   if (!plain.module)
     plain.facts = facts;
-  graph = buildProblem(*training, facts, &profile);
+  graph = buildProblem(*training, facts, &profile, offloads);
   before = remat::usage(graph.problem, remat::plainSchedule(graph.problem));
   return success();
 }
 
-/// The graph with the schedule, in the better of two orders.
-FailureOr<Measured> Recomputation::tryOut(const Schedule &schedule) {
+/// The graph with the schedule; with `reorders` in the better of two orders.
+FailureOr<Measured> Recomputation::tryOut(const Schedule &schedule, bool reorders) {
   assert(remat::check(graph.problem, schedule).empty());
   Measured trial{cast<ModuleOp>(module->clone()), {}};
   auto training = findTrainingBlock(*trial.module);
   assert(succeeded(training));
   NameScope names(mainGraph(*trial.module));
-  applyRuns(buildProblem(*training, facts), schedule.runs, names);
+  applyRuns(buildProblem(*training, facts, offloads ? &profile : nullptr, offloads), schedule.runs, names);
   auto measured = measureMemory(*trial.module, measure);
   if (failed(measured))
     return failure();
   trial.facts = std::move(*measured);
+  if (!reorders)
+    return std::move(trial);
   auto ordered = orderForMemory(*trial.module, trial.facts, measure);
   if (failed(ordered))
     return failure();
@@ -151,7 +158,8 @@ FailureOr<Schedule> Recomputation::scheduleOf(const Policy &policy) {
 void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how) {
   std::vector<int> runs(graph.ops.size(), 0);
   for (int run : schedule.runs)
-    ++runs[run];
+    if (!graph.problem.isFetch(run))
+      ++runs[run];
   llvm::json::Array repeated;
   for (auto [i, op] : llvm::enumerate(graph.ops))
     if (runs[i] > 1) {
@@ -160,35 +168,63 @@ void Recomputation::take(Measured trial, const Schedule &schedule, StringRef how
         bytes += graph.problem.tensors[tensor].bytes;
       repeated.push_back(llvm::json::Object{{"node", Node(op).describe()}, {"runs", runs[i]}, {"bytes", bytes}});
     }
-  numRepeated = static_cast<unsigned>(schedule.runs.size() - graph.ops.size());
+  numRepeated = static_cast<unsigned>(std::accumulate(runs.begin(), runs.end(), size_t(0)) - graph.ops.size());
   int64_t arena = trial.facts.arenaBytes, arenaBefore = plain.facts.arenaBytes;
-  Usage after = remat::usage(graph.problem, schedule);
-  double moreTime = percent(after.cost - before.cost, before.cost);
+  double moreTime = percent(remat::timeOf(graph.problem, schedule) - before.cost, before.cost);
   int64_t flops = 0, flopsBefore = 0;
   for (auto [count, once] : llvm::zip(runs, graph.flops)) {
     flops += count * once;
     flopsBefore += once;
   }
   double moreFlops = percent(flops - flopsBefore, flopsBefore);
+  llvm::json::Object report;
+  std::string offload = describeOffload(schedule, report);
   mainBlock().emitRemark()
       << "recomputation (" << how << "): the arena is " << formatBytes(arena)
       << llvm::formatv(", {0:f1} % of ", percent(arena, arenaBefore)).str() << formatBytes(arenaBefore) << "; "
-      << numRepeated << " operators run again, for "
+      << numRepeated << " operators run again" << offload << ", for "
       << llvm::formatv("{0:f1} % more arithmetic and {1:f1} % more time", moreFlops, moreTime).str();
-  llvm::json::Object report{{"policy", how},
-                            {"arena_bytes_without", arenaBefore},
-                            {"arena_bytes", arena},
-                            {"more_flops_percent", moreFlops},
-                            {"more_time_percent", moreTime},
-                            {"flops", flops},
-                            {"flops_without", flopsBefore},
-                            {"machine", profile.machine},
-                            {"repeated", std::move(repeated)}};
+  for (auto &&[key, value] : llvm::json::Object{{"policy", how},
+                                                {"arena_bytes_without", arenaBefore},
+                                                {"arena_bytes", arena},
+                                                {"more_flops_percent", moreFlops},
+                                                {"more_time_percent", moreTime},
+                                                {"flops", flops},
+                                                {"flops_without", flopsBefore},
+                                                {"machine", profile.machine},
+                                                {"repeated", std::move(repeated)}})
+    report[key] = std::move(value);
   if (trial.module) {
     graph = GraphProblem();
     module.getBodyRegion().takeBody(trial.module->getBodyRegion());
   }
   addReport(module, "insert-recomputation", std::move(report));
+}
+
+/// What goes to the host, for people; and for the report, where it was asked for.
+std::string Recomputation::describeOffload(const Schedule &schedule, llvm::json::Object &report) {
+  if (!offloads)
+    return "";
+  std::vector<int> fetches(graph.values.size(), 0);
+  int64_t count = 0, ns = 0, bytes = 0;
+  for (int run : schedule.runs)
+    if (graph.problem.isFetch(run)) {
+      const remat::Fetch &fetch = graph.problem.fetch(run);
+      ns += fetch.cost + (fetches[static_cast<size_t>(fetch.tensor)]++ ? 0 : fetch.storeCost);
+      ++count;
+    }
+  llvm::json::Array offloaded;
+  for (auto [value, times, tensor] : llvm::zip(graph.values, fetches, graph.problem.tensors))
+    if (times) {
+      bytes += tensor.bytes;
+      offloaded.push_back(llvm::json::Object{{"tensor", nameOf(value)}, {"bytes", tensor.bytes}, {"fetches", times}});
+    }
+  numOffloaded = static_cast<unsigned>(offloaded.size());
+  std::string text = llvm::formatv(", {0} tensors ({1}) go to the host and come back {2} times in {3:f3} ms of copies",
+                                   offloaded.size(), formatBytes(bytes), count, static_cast<double>(ns) / 1e6);
+  report["offloaded"] = std::move(offloaded);
+  report["offload_ns"] = ns;
+  return text;
 }
 
 LogicalResult Recomputation::refuse(int64_t most, int64_t least, const Twine &how) {
@@ -263,7 +299,24 @@ LogicalResult Recomputation::fit(int64_t most) {
   }
   if (!best.module)
     return refuse(most, least, "the least that was found is");
+  if (failed(hoist(best, candidates[high].schedule, most)))
+    return failure();
   take(std::move(best), candidates[high].schedule, "auto");
+  return success();
+}
+
+/// Fetches go ahead of their readers as far as the arena allows, for devices that copy and compute at one time.
+LogicalResult Recomputation::hoist(Measured &chosen, Schedule &schedule, int64_t most) {
+  if (llvm::none_of(schedule.runs, [&](int run) { return graph.problem.isFetch(run); }))
+    return success();
+  Schedule hoisted = remat::hoistFetches(graph.problem, schedule);
+  FailureOr<Measured> trial = tryOut(hoisted, /*reorders=*/false);
+  if (failed(trial))
+    return failure();
+  if (trial->facts.arenaBytes <= most) {
+    chosen = std::move(*trial);
+    schedule = std::move(hoisted);
+  }
   return success();
 }
 
@@ -281,6 +334,8 @@ LogicalResult Recomputation::minimise() {
     best = std::move(*trial);
     chosen = candidates[i].schedule;
   }
+  if (failed(hoist(best, chosen, best.facts.arenaBytes)))
+    return failure();
   take(std::move(best), chosen, "auto");
   return success();
 }
@@ -315,16 +370,21 @@ struct InsertRecomputationPass : impl::InsertRecomputationBase<InsertRecomputati
       getOperation().emitError() << "the policy auto needs a budget";
       return signalPassFailure();
     }
+    if (offload && (parsedPolicy->kind != Policy::Kind::Auto || parsedBudget->kind == Budget::Kind::None)) {
+      getOperation().emitError() << "offload is chosen by the policy auto, for a budget";
+      return signalPassFailure();
+    }
     llvm::Expected<cost::Profile> profile =
         costProfile.empty() ? llvm::Expected<cost::Profile>(cost::defaultProfile()) : cost::loadProfile(costProfile);
     if (!profile) {
       getOperation().emitError() << "--cost-profile=" << llvm::toString(profile.takeError());
       return signalPassFailure();
     }
-    Recomputation recomputation(getOperation(), measure, *profile, {.moves = 0, .seconds = solveTime});
+    Recomputation recomputation(getOperation(), measure, *profile, {.moves = 0, .seconds = solveTime}, offload);
     if (failed(recomputation.run(*parsedPolicy, policy, *parsedBudget)))
       return signalPassFailure();
     numRepeated += recomputation.numRepeated;
+    numOffloaded += recomputation.numOffloaded;
   }
 
   MeasureMemory measure;

@@ -1,4 +1,5 @@
 #include "passes/checkpoint/Tradeoff.h"
+#include "ir/train/Dialect.h"
 #include "passes/checkpoint/ApplySchedule.h"
 #include "llvm/ADT/StringMap.h"
 #include <algorithm>
@@ -64,6 +65,22 @@ FailureOr<std::vector<TradeoffPoint>> memoryTradeoff(ModuleOp module, int count,
       points[i].budgetBytes = budget;
     }
   return points;
+}
+
+std::vector<OffloadedValue> offloadedValues(ModuleOp module, const cost::Profile &profile) {
+  std::vector<OffloadedValue> values;
+  mainGraph(module)->walk<WalkOrder::PreOrder>([&](train::OffloadOp op) {
+    OffloadedValue found{op->getOperand(0), bytesOf(op), 0, 0};
+    double ns = cost::timeNs(op, profile);
+    for (Operation *user : op->getResult(0).getUsers())
+      if (isa<train::FetchOp>(user)) {
+        ns += cost::timeNs(user, profile);
+        ++found.fetches;
+      }
+    found.timeNs = std::llround(ns);
+    values.push_back(found);
+  });
+  return values;
 }
 
 std::vector<RepeatedRun> repeatedRuns(ModuleOp module, const cost::Profile &profile) {

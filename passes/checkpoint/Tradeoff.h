@@ -27,7 +27,16 @@ struct RepeatedRun {
   int64_t flops = 0, timeNs = 0;
 };
 
+/// A value that waits in the host's memory.
+struct OffloadedValue {
+  mlir::Value value;
+  int64_t bytes = 0;
+  int fetches = 0;
+  int64_t timeNs = 0; ///< Of all its copies.
+};
+
 /// In the order of the graph, bodies included.
+std::vector<OffloadedValue> offloadedValues(mlir::ModuleOp module, const cost::Profile &profile);
 std::vector<RepeatedRun> repeatedRuns(mlir::ModuleOp module, const cost::Profile &profile);
 
 } // namespace recast::checkpoint

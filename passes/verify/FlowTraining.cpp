@@ -157,7 +157,7 @@ bool addTrain(FlowBuilder &b, Node node) {
            FlowNode::Elementwise);
   } else if (op == "rank") {
     b.bind(node.output(), Kind::Constant, {});
-  } else if (op == "all_reduce") {
+  } else if (op == "all_reduce" || op == "offload" || op == "fetch") {
     for (auto [operand, result] : llvm::zip(node->getOperands(), node->getResults()))
       b.bind(result, Kind::Move, {b.of(operand)}, {}, FlowNode::Elementwise);
   } else if (op == "quantize_fp8_tiles") { // A scale is the largest magnitude of its tile, up to a rounding.

@@ -1,4 +1,5 @@
 // Buffers, lifetimes and the plan itself.
+#include "ir/train/Dialect.h"
 #include "runtime/compile/Placement.h"
 #include "runtime/compile/Reuse.h"
 #include "runtime/kernels/Parallel.h"
@@ -48,9 +49,11 @@ private:
   std::vector<Value> captured; ///< Of a body, in the order of first use.
   std::unique_ptr<Plan> plan;
   llvm::DenseMap<Value, int> buffers;
-  placement::Problem problem;
+  placement::Problem problem, hostProblem;
   std::vector<int> itemOf;          ///< One a buffer: its item of the problem; -1 outside of the arena.
   std::vector<int> workspaceItemOf; ///< One a step.
+  /// The same of the memory on the host: by buffer, and by step with bodies.
+  llvm::DenseMap<int, int> hostItemOf, hostItemOfStep;
 };
 
 int PlanBuilder::addBuffer(Value value, TensorType type, Place place) {
@@ -99,6 +102,8 @@ int PlanBuilder::bufferOf(Value value) {
   if (auto at = buffers.find(value); at != buffers.end()) {
     if (int item = itemOf[static_cast<size_t>(at->second)]; item >= 0)
       problem.items[static_cast<size_t>(item)].last = now();
+    if (auto item = hostItemOf.find(at->second); item != hostItemOf.end())
+      hostProblem.items[static_cast<size_t>(item->second)].last = now();
     return at->second;
   }
   const Constant *constant = unit.values.constant(value);
@@ -122,8 +127,14 @@ void PlanBuilder::addStep(Operation *op, Prepared &prepared) {
   for (Value operand : op->getOperands())
     step.inputs.push_back(bufferOf(operand));
   addBodies(op, step);
-  for (const Plan &body : step.bodies)
+  for (const Plan &body : step.bodies) {
     prepared.workspaceBytes = std::max(prepared.workspaceBytes, body.arenaBytes);
+    step.hostBytes = std::max(step.hostBytes, body.hostBytes);
+  }
+  if (step.hostBytes) {
+    hostItemOfStep[now()] = static_cast<int>(hostProblem.items.size());
+    hostProblem.items.push_back({step.hostBytes, now(), now()});
+  }
   for (auto [result, type] : llvm::zip(op->getResults(), prepared.spec.outputs))
     step.outputs.push_back(type.present() ? addResult(result, type, step, prepared) : -1);
   workspaceItemOf.push_back(prepared.workspaceBytes ? static_cast<int>(problem.items.size()) : -1);
@@ -139,8 +150,22 @@ void PlanBuilder::addStep(Operation *op, Prepared &prepared) {
   plan->steps.push_back(std::move(step));
 }
 
+/// Whether the result is a copy in the host's memory: what else than copies back reads it is kept in the arena.
+bool isOffloaded(OpResult result) {
+  Operation *op = result.getOwner();
+  return isa<train::OffloadOp>(op) && llvm::all_of(result.getUsers(), [&](Operation *user) {
+           return isa<train::FetchOp>(user) && user->getBlock() == op->getBlock();
+         });
+}
+
 /// A result lies where a state does, or where an operand that dies here does, or has memory of its own.
 int PlanBuilder::addResult(OpResult result, TensorType type, const Step &step, const Prepared &prepared) {
+  if (isOffloaded(result)) {
+    int index = addBuffer(result, std::move(type), Place::Host);
+    hostItemOf[index] = static_cast<int>(hostProblem.items.size());
+    hostProblem.items.push_back({plan->buffers.back().type.bytes(), now(), now()});
+    return index;
+  }
   if (BlockArgument state = reuse.placeOf(result))
     return addViewOf(buffers.lookup(state), result, std::move(type));
   auto itemAt = [&](int buffer) { return buffer < 0 ? -1 : itemOf[static_cast<size_t>(buffer)]; };
@@ -228,6 +253,13 @@ void PlanBuilder::place() {
   for (auto [step, item] : llvm::zip(plan->steps, workspaceItemOf))
     if (item >= 0)
       step.workspaceOffset = solution.offsets[static_cast<size_t>(item)];
+  placement::Solution host = placement::solve(hostProblem);
+  assert(placement::check(hostProblem, host).empty());
+  plan->hostBytes = host.bytes;
+  for (auto [buffer, item] : hostItemOf)
+    plan->buffers[static_cast<size_t>(buffer)].offset = host.offsets[static_cast<size_t>(item)];
+  for (auto [step, item] : hostItemOfStep)
+    plan->steps[static_cast<size_t>(step)].hostOffset = host.offsets[static_cast<size_t>(item)];
 }
 
 void PlanBuilder::addSteps() {

@@ -331,7 +331,8 @@ int64_t Former::elemsOf(Operation *op) const {
 
 bool Former::isCandidate(Operation *op) const {
   auto prepared = unit.prepared.find(op);
-  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference")
+  if (prepared == unit.prepared.end() || op->getNumRegions() || prepared->second.library != "reference" ||
+      isa<train::OffloadOp, train::FetchOp>(op))
     return false;
   // A generated step checks labels, and nothing else.
   if (prepared->second.mayFail && (options.isForGpu || !isa<SoftmaxCrossEntropyLossOp, train::CrossEntropyGradOp>(op)))

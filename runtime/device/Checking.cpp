@@ -133,13 +133,13 @@ Status CheckingDevice::useOnHost(const MemoryUse &use) {
   return hazard.empty() ? Status::success() : Status::error(hazard);
 }
 
-Status CheckingDevice::checkUses(const std::string &step, std::span<const MemoryUse> uses) const {
+Status CheckingDevice::checkUses(const std::string &step, std::span<const MemoryUse> uses, bool reachesHost) const {
   for (const MemoryUse &use : uses) {
-    bool isInside = std::ranges::any_of(allocations, [&](const Allocation &a) {
+    auto holds = [&](const Allocation &a) {
       return use.data >= a.data && use.data <= a.data + a.bytes &&
              use.bytes <= a.bytes - static_cast<size_t>(use.data - a.data);
-    });
-    if (!isInside)
+    };
+    if (!std::ranges::any_of(allocations, holds) && !(reachesHost && std::ranges::any_of(hostAllocations, holds)))
       return Status::error(step + ": " + use.name + " lies outside of the device's memory");
   }
   return Status::success();
@@ -195,7 +195,7 @@ Status CheckingDevice::launch(const Work &work, int stream) {
 
 Status CheckingDevice::perform(const Work &work, int stream) {
   ++launches;
-  if (Status status = checkUses(work.step, work.uses); !status.ok())
+  if (Status status = checkUses(work.step, work.uses, work.isTransfer && work.kernel == kCopy); !status.ok())
     return status;
   if (std::string hazard = hazards.note(work.step, work.uses, stream); !hazard.empty())
     return Status::error(hazard);

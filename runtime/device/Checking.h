@@ -51,7 +51,8 @@ private:
   Status execute(const Work &work) const;
   Status copy(const MemoryUse &onDevice, const void *onHost, bool isIn, int stream);
   Status checkNoCapture(const std::string &what) const;
-  Status checkUses(const std::string &step, std::span<const MemoryUse> uses) const;
+  /// `reachesHost`: page-locked memory counts as the device's.
+  Status checkUses(const std::string &step, std::span<const MemoryUse> uses, bool reachesHost = false) const;
 
   int architecture;
   Communicator *ranks = nullptr;

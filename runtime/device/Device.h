@@ -41,8 +41,9 @@ struct Work {
   int threads = 1;
   std::vector<std::byte> args; ///< The kernel's arguments, addresses filled in.
   std::vector<MemoryUse> uses;
-  bool isForRanks =
-      false; ///< Packs what ranks reduce, or reduces it: beside other work, in the same order on all ranks.
+  /// Packs what ranks reduce, or reduces it: beside other work, in the same order on all ranks.
+  bool isForRanks = false;
+  bool isTransfer = false; ///< A copy (kCopy) from or to page-locked memory of the host, which goes on beside the rest.
 };
 
 /// The bytes of an argument struct.

@@ -40,6 +40,13 @@ Status DeviceExecutor::prepare() {
   Result<std::byte *> arena = device.allocate(source.arenaBytes, "the arena");
   if (!arena)
     return arena.status();
+  std::byte *host = nullptr;
+  if (source.hostBytes) {
+    Result<std::byte *> memory = device.allocateHost(source.hostBytes, "what is offloaded");
+    if (!memory)
+      return memory.status();
+    host = *memory;
+  }
   Result<std::byte *> words = device.allocate(countSteps(source) * sizeof(uint64_t), "what kernels report");
   if (!words)
     return words.status();
@@ -49,7 +56,7 @@ Status DeviceExecutor::prepare() {
     return status;
   if (Status status = uploadConstants(source); !status.ok())
     return status;
-  Scope scope{source, *arena, top};
+  Scope scope{source, *arena, host, top};
   if (Status status = locate(scope); !status.ok())
     return status;
   top = scope.at;
@@ -130,6 +137,12 @@ Status DeviceExecutor::locate(Scope &scope) const {
           buffers[i].type.bytes() > scope.plan.arenaBytes - buffers[i].offset)
         return Status::error("the plan is damaged: buffer '" + buffers[i].name + "' ends beyond the arena");
       scope.at[i] = {scope.arena + buffers[i].offset, &buffers[i]};
+    } else if (buffers[i].place == Place::Host) {
+      if (buffers[i].offset > scope.plan.hostBytes ||
+          buffers[i].type.bytes() > scope.plan.hostBytes - buffers[i].offset)
+        return Status::error("the plan is damaged: buffer '" + buffers[i].name +
+                             "' ends beyond the memory on the host");
+      scope.at[i] = {scope.host + buffers[i].offset, &buffers[i]};
     } else if (buffers[i].place == Place::Constant) {
       scope.at[i] = constants.at({&scope.plan, static_cast<int>(i)});
     }
@@ -149,6 +162,10 @@ MemoryUse DeviceExecutor::use(const Scope &scope, int buffer, bool isRead, bool 
 
 Status DeviceExecutor::flatten(Scope &scope) {
   for (const Step &step : scope.plan.steps) {
+    if (isTransfer(step.spec)) {
+      addTransfer(step, scope);
+      continue;
+    }
     Status status = !step.bodies.empty()                             ? addScan(step, scope)
                     : step.library == "generated"                    ? addGenerated(step, scope)
                     : options.ranks && cuda::isCollective(step.spec) ? addCollective(step, scope)
@@ -284,6 +301,22 @@ void DeviceExecutor::addCopy(const std::string &step, const std::string &name, L
     work.push_back(copyWork(step, name, from, to, bytes));
 }
 
+/// Where the result of offload lies in the arena, as a plan may have it, both are copies on the device.
+void DeviceExecutor::addTransfer(const Step &step, Scope &scope) {
+  MemoryUse from = use(scope, step.inputs[0], true, false), to = use(scope, step.outputs[0], false, true);
+  if (from.bytes == 0)
+    return;
+  Work item{describe(step.spec),
+            std::string(kCopy),
+            1,
+            1,
+            bytesOf(cuda::CopyArgs{from.data, to.data, static_cast<int64_t>(from.bytes)}),
+            {from, to}};
+  auto isOnHost = [&](int buffer) { return scope.plan.buffers[static_cast<size_t>(buffer)].place == Place::Host; };
+  item.isTransfer = isOnHost(step.inputs[0]) || isOnHost(step.outputs[0]);
+  work.push_back(std::move(item));
+}
+
 /// Every iteration is work of its own: the number is known. As the CPU's Scan, states live in the step's outputs.
 Status DeviceExecutor::addScan(const Step &step, Scope &scope) {
   if (step.spec.op != "Scan")
@@ -309,7 +342,8 @@ Status DeviceExecutor::addScan(const Step &step, Scope &scope) {
   size_t firstFault = faultSteps.size();
   for (int64_t iteration = 0; iteration < length; ++iteration) {
     faultSteps.resize(firstFault); // Iterations report into the same words.
-    Scope inner{body, scope.arena + step.workspaceOffset, std::vector<Location>(body.buffers.size())};
+    Scope inner{body, scope.arena + step.workspaceOffset, scope.host + step.hostOffset,
+                std::vector<Location>(body.buffers.size())};
     for (size_t i = 0; i < body.buffers.size(); ++i)
       if (body.buffers[i].place == Place::Outer)
         inner.at[i] = location(step.inputs[body.buffers[i].offset]);

@@ -33,8 +33,9 @@ struct Scheduled {
 };
 
 /// Puts work on streams. Work that touches what other work touches, one of them writing, comes after it: on its stream,
-/// or after an event of it. Work for ranks is on the last stream, in the order given. The last piece is on stream 0 and
-/// waits for all streams.
+/// or after an event of it. Of several streams the last one is that of ranks' work, in the order given, where there is
+/// such work, and the last of the others that of transfers; on two streams both share it. The last piece is on stream 0
+/// and waits for all streams.
 std::vector<Scheduled> schedule(std::vector<Work> work, int streams);
 
 class DeviceExecutor {
@@ -77,7 +78,7 @@ private:
   /// A plan whose buffers have their places: the executor's, or a body in one iteration.
   struct Scope {
     const Plan &plan;
-    std::byte *arena;
+    std::byte *arena, *host;
     std::vector<Location> at;
   };
 
@@ -98,6 +99,7 @@ private:
   void addLaunches(const Step &step, Scope &scope, const cuda::Program &program, const MemoryUse &workspace);
   Status addGenerated(const Step &step, Scope &scope);
   Status addScan(const Step &step, Scope &scope);
+  void addTransfer(const Step &step, Scope &scope);
   Status addUpdates();
   static Work copyWork(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);
   void addCopy(const std::string &step, const std::string &name, Location from, Location to, size_t bytes);

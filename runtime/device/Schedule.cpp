@@ -1,6 +1,9 @@
 // Which stream each piece of work runs on, and what it waits for.
 #include "runtime/device/Dependencies.h"
 #include "runtime/device/DeviceExecutor.h"
+#include <algorithm>
+#include <optional>
+#include <span>
 
 namespace recast::device {
 namespace {
@@ -11,8 +14,11 @@ public:
     for (std::vector<size_t> &clock : clocks)
       clock.assign(clocks.size(), 0);
     ends.assign(clocks.size(), 0);
-    if (streams > 1 && std::ranges::any_of(work, &Work::isForRanks))
-      forRanks = streams - 1;
+    computing = ends.size();
+    if (computing > 1 && std::ranges::any_of(work, &Work::isForRanks))
+      forRanks = static_cast<int>(--computing);
+    if (std::ranges::any_of(work, &Work::isTransfer))
+      forTransfers = computing > 1 ? static_cast<int>(--computing) : forRanks;
     for (Work &item : work)
       add(std::move(item));
     join();
@@ -27,7 +33,8 @@ private:
     Dependencies::Pieces needs;
     if (clocks.size() > 1)
       needs = dependencies.add(scheduled.size(), item.uses);
-    int stream = item.isForRanks && forRanks ? *forRanks : streamFor(needs);
+    std::optional<int> own = item.isForRanks ? forRanks : item.isTransfer ? forTransfers : std::nullopt;
+    int stream = own ? *own : streamFor(needs);
     Scheduled next{std::move(item), stream, {}, -1};
     for (size_t need : needs) // The latest first: what it waited for is waited for with it.
       waitFor(next, need);
@@ -39,11 +46,11 @@ private:
   /// That of the latest piece that it needs where nothing has come after that, else the one that has least work.
   int streamFor(const Dependencies::Pieces &needs) const {
     for (size_t need : needs)
-      if (int stream = scheduled[need].stream; stream != forRanks && last.at(static_cast<size_t>(stream)) == need)
-        return stream;
+      if (auto stream = static_cast<size_t>(scheduled[need].stream); stream < computing && last.at(stream) == need)
+        return scheduled[need].stream;
     if (scheduled.empty())
       return 0;
-    auto others = std::span(ends).first(ends.size() - (forRanks ? 1 : 0));
+    auto others = std::span(ends).first(computing);
     return static_cast<int>(std::ranges::min_element(others) - others.begin());
   }
 
@@ -86,10 +93,12 @@ private:
   Dependencies dependencies;
   std::optional<int> forRanks; ///< The stream of what ranks reduce, where there is such work.
   std::vector<Clock> clocks;
-  std::vector<size_t> ends;      ///< Pieces of each stream.
-  std::map<size_t, size_t> last; ///< The last piece of each stream.
-  std::vector<size_t> numbers;   ///< Of each piece, on its stream.
-  std::vector<Clock> seen;       ///< What comes before the end of each piece.
+  std::vector<size_t> ends;        ///< Pieces of each stream.
+  size_t computing = 0;            ///< Streams, the first ones, that have all other work.
+  std::optional<int> forTransfers; ///< The stream of transfers, where there is such work.
+  std::map<size_t, size_t> last;   ///< The last piece of each stream.
+  std::vector<size_t> numbers;     ///< Of each piece, on its stream.
+  std::vector<Clock> seen;         ///< What comes before the end of each piece.
   int events = 0;
 };
 

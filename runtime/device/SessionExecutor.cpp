@@ -31,6 +31,7 @@ public:
   }
   Status runAhead(const std::function<bool()> &fillNext) override;
   size_t arenaBytes() const override { return plan().arenaBytes; }
+  size_t hostBytes() const override { return plan().hostBytes; }
 
 private:
   Status addMirror(int buffer);

@@ -164,12 +164,13 @@ private:
 
 } // namespace
 
-Result<std::unique_ptr<Kernel>> createControlFlow(const Step &step, std::byte *workspace, FrameContext &context) {
+Result<std::unique_ptr<Kernel>> createControlFlow(const Step &step, std::byte *workspace, std::byte *host,
+                                                  FrameContext &context) {
   std::vector<std::unique_ptr<Frame>> bodies;
   for (const Plan &plan : step.bodies) {
-    if (plan.arenaBytes > step.workspaceBytes)
-      return Status::error("the plan is damaged: a body of '" + step.spec.name + "' does not fit into its workspace");
-    Result<std::unique_ptr<Frame>> body = Frame::create(plan, workspace, context);
+    if (plan.arenaBytes > step.workspaceBytes || plan.hostBytes > step.hostBytes)
+      return Status::error("the plan is damaged: a body of '" + step.spec.name + "' does not fit into its memory");
+    Result<std::unique_ptr<Frame>> body = Frame::create(plan, workspace, host, context);
     if (!body)
       return body.status();
     bodies.push_back(std::move(*body));

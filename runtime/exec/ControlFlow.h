@@ -5,6 +5,7 @@
 namespace recast {
 
 /// The kernel of a step with bodies. `workspace` is where their arenas lie.
-Result<std::unique_ptr<Kernel>> createControlFlow(const Step &step, std::byte *workspace, FrameContext &context);
+Result<std::unique_ptr<Kernel>> createControlFlow(const Step &step, std::byte *workspace, std::byte *host,
+                                                  FrameContext &context);
 
 } // namespace recast

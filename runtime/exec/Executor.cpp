@@ -24,6 +24,7 @@ public:
   TensorRef tensor(int buffer) const override { return frame->tensor(buffer); }
   Status run() override;
   size_t arenaBytes() const override { return context.highWater; }
+  size_t hostBytes() const override { return context.hostHighWater; }
 
 private:
   Result<std::byte *> allocate(size_t bytes, const std::string &what);
@@ -31,7 +32,7 @@ private:
   Status placeInputs();
   Status prepareUpdates();
 
-  AlignedBuffer arena;
+  AlignedBuffer arena, host;
   GeneratedCode code; ///< Outlives the frame, whose kernels run it.
   FrameContext context;
   std::unique_ptr<Frame> frame;
@@ -76,12 +77,17 @@ Status CpuExecutor::prepareFrame(bool referenceOnly) {
   arena = AlignedBuffer(plan().arenaBytes);
   if (!arena.data())
     return Status::error("there is not enough memory for the arena: " + std::to_string(plan().arenaBytes) + " bytes");
+  host = AlignedBuffer(plan().hostBytes);
+  if (!host.data())
+    return Status::error("there is not enough memory for what is offloaded: " + std::to_string(plan().hostBytes) +
+                         " bytes");
   if (Status status = code.load(plan().code); !status.ok())
     return status;
   context.referenceOnly = referenceOnly;
   context.code = &code;
   context.arena = arena.data();
-  Result<std::unique_ptr<Frame>> made = Frame::create(plan(), arena.data(), context);
+  context.host = host.data();
+  Result<std::unique_ptr<Frame>> made = Frame::create(plan(), arena.data(), host.data(), context);
   if (!made)
     return made.status();
   frame = std::move(*made);

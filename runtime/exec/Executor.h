@@ -45,6 +45,8 @@ public:
   /// The arena's high-water mark as measured on the buffers and workspaces that the steps were given, whatever the plan
   /// says: the plan's arenaBytes must be this number.
   virtual size_t arenaBytes() const = 0;
+  /// The same of the memory on the host that the plan has beside the arena.
+  virtual size_t hostBytes() const = 0;
 
   /// Called around each step, where set (profiling, search for non-finite values). Not by devices.
   std::function<void(const StepEvent &)> observer;

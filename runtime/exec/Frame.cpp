@@ -11,11 +11,17 @@ void FrameContext::touch(const std::byte *begin, size_t bytes) {
   highWater = std::max(highWater, alignedBytes(end));
 }
 
-Result<std::unique_ptr<Frame>> Frame::create(const Plan &plan, std::byte *arena, FrameContext &context) {
+void FrameContext::touchHost(const std::byte *begin, size_t bytes) {
+  size_t end = static_cast<size_t>(begin - host) + bytes;
+  hostHighWater = std::max(hostHighWater, alignedBytes(end));
+}
+
+Result<std::unique_ptr<Frame>> Frame::create(const Plan &plan, std::byte *arena, std::byte *host,
+                                             FrameContext &context) {
   std::unique_ptr<Frame> frame(new Frame(plan, context));
-  if (Status status = frame->placeBuffers(arena); !status.ok())
+  if (Status status = frame->placeBuffers(arena, host); !status.ok())
     return status;
-  if (Status status = frame->prepareSteps(arena); !status.ok())
+  if (Status status = frame->prepareSteps(arena, host); !status.ok())
     return status;
   return std::move(frame);
 }
@@ -46,7 +52,7 @@ Status Frame::run() {
   return Status::success();
 }
 
-Status Frame::placeBuffers(std::byte *arena) {
+Status Frame::placeBuffers(std::byte *arena, std::byte *host) {
   readers.resize(source.buffers.size());
   views.resize(source.buffers.size());
   for (size_t i = 0; i < source.buffers.size(); ++i) {
@@ -60,6 +66,11 @@ Status Frame::placeBuffers(std::byte *arena) {
         return Status::error("the plan is damaged: buffer '" + buffer.name + "' ends beyond the arena");
       tensor.data = arena + buffer.offset;
       context.touch(arena + buffer.offset, bytes);
+    } else if (buffer.place == Place::Host) {
+      if (buffer.offset > source.hostBytes || bytes > source.hostBytes - buffer.offset)
+        return Status::error("the plan is damaged: buffer '" + buffer.name + "' ends beyond the memory on the host");
+      tensor.data = host + buffer.offset;
+      context.touchHost(host + buffer.offset, bytes);
     } else if (buffer.place == Place::Constant) {
       auto data = source.data.find(static_cast<int>(i));
       if (data == source.data.end())
@@ -110,7 +121,7 @@ std::string Frame::compileAgain() const {
   return text;
 }
 
-Status Frame::prepareSteps(std::byte *arena) {
+Status Frame::prepareSteps(std::byte *arena, std::byte *host) {
   size_t count = 0;
   for (const Step &step : source.steps)
     count += step.inputs.size() + step.outputs.size();
@@ -129,7 +140,7 @@ Status Frame::prepareSteps(std::byte *arena) {
     if (step.workspaceOffset > source.arenaBytes || step.workspaceBytes > source.arenaBytes - step.workspaceOffset)
       return Status::error("the plan is damaged: the workspace of '" + step.spec.name + "' (" + step.spec.op +
                            ") ends beyond the arena");
-    if (Status status = prepare(step, prepared, arena); !status.ok())
+    if (Status status = prepare(step, prepared, arena, host); !status.ok())
       return status;
     if (Status status = checkOverlaps(step, *prepared.kernel); !status.ok())
       return status;
@@ -180,9 +191,12 @@ Status Frame::prepareCollective(const Step &step, Prepared &prepared) {
   return Status::success();
 }
 
-Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena) {
+Status Frame::prepare(const Step &step, Prepared &prepared, std::byte *arena, std::byte *host) {
   if (!step.bodies.empty()) {
-    Result<std::unique_ptr<Kernel>> kernel = createControlFlow(step, arena + step.workspaceOffset, context);
+    if (step.hostOffset > source.hostBytes || step.hostBytes > source.hostBytes - step.hostOffset)
+      return Status::error("the plan is damaged: what '" + step.spec.name + "' has on the host ends beyond it");
+    Result<std::unique_ptr<Kernel>> kernel =
+        createControlFlow(step, arena + step.workspaceOffset, host + step.hostOffset, context);
     if (!kernel)
       return kernel.status();
     prepared.kernel = std::move(*kernel);

@@ -16,15 +16,20 @@ struct FrameContext {
   ReductionThread *reductions = nullptr; ///< Null: ranks sum on the executor's thread.
   size_t bucketBytes = kBucketBytes;
   const GeneratedCode *code = nullptr;
-  size_t highWater = 0; ///< One past the last byte of it that a step may touch, rounded up to the alignment.
+  size_t highWater = 0;      ///< One past the last byte of it that a step may touch, rounded up to the alignment.
+  std::byte *host = nullptr; ///< What offload writes; a CPU's host has the same memory, set apart.
+  size_t hostHighWater = 0;  ///< As highWater.
 
   void touch(const std::byte *begin, size_t bytes);
+  void touchHost(const std::byte *begin, size_t bytes);
 };
 
 class Frame {
 public:
-  /// `arena` has plan.arenaBytes bytes. The memory of Input, State and Outer buffers is not known yet: see bind().
-  static Result<std::unique_ptr<Frame>> create(const Plan &plan, std::byte *arena, FrameContext &context);
+  /// `arena` has plan.arenaBytes bytes, `host` plan.hostBytes. The memory of Input, State and Outer buffers is not
+  /// known yet: see bind().
+  static Result<std::unique_ptr<Frame>> create(const Plan &plan, std::byte *arena, std::byte *host,
+                                               FrameContext &context);
 
   /// Gives an Input, State or Outer buffer and its views their memory; may be called before every run, and allocates
   /// nothing.
@@ -44,9 +49,9 @@ private:
   };
 
   Frame(const Plan &plan, FrameContext &context) : source(plan), context(context) {}
-  Status placeBuffers(std::byte *arena);
-  Status prepareSteps(std::byte *arena);
-  Status prepare(const Step &step, Prepared &prepared, std::byte *arena);
+  Status placeBuffers(std::byte *arena, std::byte *host);
+  Status prepareSteps(std::byte *arena, std::byte *host);
+  Status prepare(const Step &step, Prepared &prepared, std::byte *arena, std::byte *host);
   Status prepareCollective(const Step &step, Prepared &prepared);
   KnownAfter knownAfter(const Step &reduction) const;
   Status placeView(size_t index);

@@ -23,6 +23,10 @@ private:
   bool fitsArena(size_t offset, size_t bytes) const {
     return offset <= plan.arenaBytes && bytes <= plan.arenaBytes - offset;
   }
+  bool fitsHost(size_t offset, size_t bytes) const {
+    return offset <= plan.hostBytes && bytes <= plan.hostBytes - offset;
+  }
+  bool isOnHost(int index) const { return index >= 0 && plan.buffers[static_cast<size_t>(index)].place == Place::Host; }
   bool isBufferOrAbsent(int index) const { return index == -1 || isBuffer(index); }
   Status checkBuffer(size_t index) const;
   Status checkStep(const Step &step) const;
@@ -37,6 +41,8 @@ private:
 Status Checker::check() {
   if (plan.arenaBytes > static_cast<size_t>(kMostBytes) || (around && plan.arenaBytes > around->workspaceBytes))
     return Status::error("its arena is larger than there can be");
+  if (plan.hostBytes > static_cast<size_t>(kMostBytes) || (around && plan.hostBytes > around->hostBytes))
+    return Status::error("its memory on the host is larger than there can be");
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     if (Status status = checkBuffer(i); !status.ok())
       return status;
@@ -54,17 +60,19 @@ Status Checker::checkBuffer(size_t index) const {
   if (Status status = checkType(buffer); !status.ok())
     return status;
   std::string name = "the buffer '" + buffer.name + "'";
-  if (buffer.place > Place::View)
+  if (buffer.place > Place::Host)
     return Status::error(name + " is in an unknown place");
   if (buffer.place != Place::Absent && !buffer.type.present())
     return Status::error(name + " has no type");
   if (buffer.place == Place::Arena && !fitsArena(buffer.offset, buffer.type.bytes()))
     return Status::error(name + " ends beyond the arena");
+  if (buffer.place == Place::Host && !fitsHost(buffer.offset, buffer.type.bytes()))
+    return Status::error(name + " ends beyond the memory on the host");
   if (buffer.place == Place::State && around)
     return Status::error(name + " is state within a body");
   if (buffer.place == Place::View &&
       (buffer.offset >= plan.buffers.size() || plan.buffers[buffer.offset].place == Place::View ||
-       checkType(plan.buffers[buffer.offset]).ok() == false ||
+       plan.buffers[buffer.offset].place == Place::Host || checkType(plan.buffers[buffer.offset]).ok() == false ||
        plan.buffers[buffer.offset].type.bytes() != buffer.type.bytes()))
     return Status::error(name + " is no view of its buffer");
   if (buffer.place == Place::Outer && (!around || buffer.offset >= around->inputs.size()))
@@ -97,6 +105,12 @@ Status Checker::checkStep(const Step &step) const {
     return status;
   if (!fitsArena(step.workspaceOffset, step.workspaceBytes))
     return Status::error("the workspace of step '" + step.spec.name + "' ends beyond the arena");
+  if (!fitsHost(step.hostOffset, step.hostBytes))
+    return Status::error("what step '" + step.spec.name + "' has on the host ends beyond the memory there");
+  for (bool isRead : {true, false})
+    for (int operand : isRead ? step.inputs : step.outputs)
+      if (isOnHost(operand) && !(isTransfer(step.spec) && step.spec.op == (isRead ? "fetch" : "offload")))
+        return Status::error("step '" + step.spec.name + "' computes on the host's memory");
   for (InPlace pair : step.inPlace)
     if (pair.output >= step.outputs.size() || pair.input >= step.inputs.size())
       return Status::error("step '" + step.spec.name + "' works in the place of an operand that it has not");
@@ -143,6 +157,8 @@ Status Checker::checkEnds() const {
   for (const Output &output : plan.outputs) {
     if (!isBuffer(output.buffer) || !isBufferOrAbsent(output.updates))
       return Status::error("the output '" + output.name + "' is no buffer");
+    if (isOnHost(output.buffer))
+      return Status::error("the output '" + output.name + "' is in the host's memory");
     if (output.updates >= 0 && plan.buffers[static_cast<size_t>(output.updates)].place != Place::State)
       return Status::error("the output '" + output.name + "' updates what is no state");
   }

@@ -6,8 +6,11 @@ namespace recast {
 
 namespace {
 
-bool isArena(const Plan &plan, int buffer) {
-  return buffer >= 0 && plan.buffers[static_cast<size_t>(buffer)].place == Place::Arena;
+bool isPlaced(const Plan &plan, int buffer) {
+  if (buffer < 0)
+    return false;
+  Place place = plan.buffers[static_cast<size_t>(buffer)].place;
+  return place == Place::Arena || place == Place::Host;
 }
 
 /// Everything that is ever in the arena, values in the order of their buffers, then workspaces.
@@ -20,7 +23,7 @@ std::vector<Holder> holdersOf(const Plan &plan) {
   std::vector<Holder> holders;
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer &buffer = plan.buffers[i];
-    if (lives[i].first >= 0)
+    if (lives[i].first >= 0 && buffer.place == Place::Arena)
       holders.push_back({isOutput[i] ? Holder::Output : Holder::Value, buffer.name, alignedBytes(buffer.type.bytes()),
                          buffer.offset, lives[i]});
   }
@@ -56,6 +59,7 @@ void describeFullest(MemoryUse &use, const std::vector<Holder> &holders) {
 MemoryUse arenaUse(const Plan &plan) {
   MemoryUse use;
   use.arenaBytes = plan.arenaBytes;
+  use.hostBytes = plan.hostBytes;
   std::vector<Holder> holders = holdersOf(plan);
   // Differences from step to step, summed up.
   std::vector<int64_t> change(plan.steps.size() + 1);
@@ -166,14 +170,14 @@ std::vector<Lifetime> lifetimes(const Plan &plan) {
   std::vector<Lifetime> lives(plan.buffers.size());
   int now = 0;
   auto read = [&](int buffer) {
-    if (buffer >= 0 && isArena(plan, plan.rootOf(buffer)))
+    if (buffer >= 0 && isPlaced(plan, plan.rootOf(buffer)))
       lives[static_cast<size_t>(plan.rootOf(buffer))].last = now;
   };
   for (const Step &step : plan.steps) {
     for (int input : step.inputs)
       read(input);
     for (int output : step.outputs) {
-      if (!isArena(plan, output))
+      if (!isPlaced(plan, output))
         continue;
       lives[static_cast<size_t>(output)] = {now, now};
       for (int input : step.inputs)

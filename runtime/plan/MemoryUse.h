@@ -12,7 +12,7 @@ struct Lifetime {
   int first = -1, last = -1;
 };
 
-/// One a buffer; {-1, -1} for those that have no memory of their own in the arena.
+/// One a buffer; {-1, -1} for those that have no memory of their own in the arena or on the host.
 std::vector<Lifetime> lifetimes(const Plan &plan);
 
 /// Something in the arena.
@@ -27,6 +27,7 @@ struct Holder {
 struct MemoryUse {
   size_t stateBytes = 0; ///< Parameters, moments and other state.
   size_t inputBytes = 0, constantBytes = 0, arenaBytes = 0;
+  size_t hostBytes = 0;          ///< Of the host's memory; of a body, within that of the plan around it.
   std::vector<size_t> liveBytes; ///< Of the arena, one a step.
   int fullest = -1;              ///< The first step with the most live bytes; -1: no step.
   /// The arena at that step; together arenaBytes. Values are activations and gradients; lost is what lies between.

@@ -18,7 +18,7 @@ bool Plan::overlap(int a, int b) const {
   const Buffer &first = buffers[static_cast<size_t>(a)], &second = buffers[static_cast<size_t>(b)];
   if (first.type.bytes() == 0 || second.type.bytes() == 0)
     return false;
-  if (first.place != Place::Arena || second.place != Place::Arena)
+  if (first.place != second.place || (first.place != Place::Arena && first.place != Place::Host))
     return a == b;
   return first.offset < second.offset + second.type.bytes() && second.offset < first.offset + first.type.bytes();
 }
@@ -56,6 +56,8 @@ constexpr std::string_view placeName(Place place) {
     return "outer";
   case Place::View:
     return "in";
+  case Place::Host:
+    return "host";
   }
   return "?";
 }
@@ -65,7 +67,8 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
-/// "h f32[2,4] @1024" in the arena, "w f32[3,4] state" elsewhere, "v f32[12] in w" for a view, "-" where absent.
+/// "h f32[2,4] @1024" in the arena, "h f32[2,4] host @1024" on the host, "w f32[3,4] state" elsewhere, "v f32[12] in w"
+/// for a view, "-" where absent.
 std::string describe(const Plan &plan, int index) {
   if (index < 0 || plan.buffers[index].place == Place::Absent)
     return "-";
@@ -73,6 +76,8 @@ std::string describe(const Plan &plan, int index) {
   std::string where(placeName(buffer.place));
   if (buffer.place == Place::Arena)
     where = "@" + std::to_string(buffer.offset);
+  else if (buffer.place == Place::Host)
+    where += " @" + std::to_string(buffer.offset);
   else if (buffer.place == Place::View)
     where += " " + plan.buffers[buffer.offset].name;
   return buffer.name + " " + toString(buffer.type) + " " + where;
@@ -104,12 +109,16 @@ std::string indented(const std::string &text) {
 std::string print(const Plan &plan) {
   std::string text = "plan: " + std::to_string(plan.steps.size()) + " steps" +
                      (plan.device == "cpu" ? "" : " on " + plan.device) + "\n";
-  for (Place place : {Place::Input, Place::State, Place::Constant, Place::Arena}) {
+  for (Place place : {Place::Input, Place::State, Place::Constant, Place::Arena, Place::Host}) {
     auto count = std::ranges::count(plan.buffers, place, &Buffer::place);
+    if (place == Place::Host && !plan.hostBytes)
+      continue;
     text += "  " + padded(std::string(placeName(place)), 9) + std::to_string(count) + " buffers, " +
             std::to_string(plan.bytesAt(place)) + " bytes";
     if (place == Place::Arena)
       text += ", sharing " + std::to_string(plan.arenaBytes) + " bytes";
+    if (place == Place::Host)
+      text += ", sharing " + std::to_string(plan.hostBytes) + " bytes";
     text += "\n";
   }
 

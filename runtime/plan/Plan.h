@@ -18,13 +18,15 @@ enum class Place : uint8_t {
   State,    ///< A state input: owned by the executor, kept from step to step.
   Outer,    ///< In a body: what its step reads from the plan around it.
   View,     ///< The memory of another buffer, which is none: another shape of it, or the new state in the old one's.
+  Host,     ///< At `offset` of the plan's memory on the host: written by offload, read by fetch (isTransfer).
 };
 
 struct Buffer {
   std::string name; ///< The ONNX value's name.
   TensorType type;
   Place place = Place::Absent;
-  size_t offset = 0; ///< In the arena; for Outer, which input of the body's step it is; for View, which buffer.
+  size_t offset =
+      0; ///< In the arena or on the host; for Outer, which input of the body's step it is; for View, which buffer.
 };
 
 struct Plan;
@@ -43,7 +45,13 @@ struct Step {
   /// bodies, and their arenas lie in this step's workspace. Values that bodies capture follow the node's own operands
   /// in `inputs`.
   std::vector<Plan> bodies;
+  size_t hostOffset = 0, hostBytes = 0; ///< What bodies have on the host, in the plan's own.
 };
+
+/// A copy between the arena and the host's memory: `offload` or `fetch` of the domain recast.
+inline bool isTransfer(const StepSpec &spec) {
+  return spec.domain == "recast" && (spec.op == "offload" || spec.op == "fetch");
+}
 
 /// A graph output; `updates` is the index of the state buffer that it becomes, or -1: it is copied there after the
 /// last step, unless it is a view of that buffer.
@@ -74,6 +82,7 @@ struct Plan {
   std::vector<Output> outputs;                 ///< In the graph's order.
   std::map<int, Data> data;                    ///< Constant buffers, and the initial values of state buffers.
   size_t arenaBytes = 0;                       ///< The figure that is predicted and allocated.
+  size_t hostBytes = 0;                        ///< Beside it, in the host's memory.
   std::map<std::string, std::string> metadata; ///< The model's metadata_props.
   std::vector<CodeObject> code;
   std::string device = "cpu"; ///< Or "cuda": then libraries, code and workspaces are those of GPUs.

@@ -8,7 +8,7 @@ namespace recast::plan_format {
 inline constexpr char kMagic[8] = {'\x89', 'r', 'e', 'c', 'a', 's', 't', '\n'};
 inline constexpr uint32_t kByteOrder = 0x01020304;
 /// Changes with every change of what follows the first 16 bytes.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kBlobAlignment = 64;
 
 /// The first bytes of a file. All numbers of the format are little endian.
@@ -62,9 +62,9 @@ template <Is<InPlace> T> void fields(auto &archive, T &value) {
 }
 template <Is<Step> T> void fields(auto &archive, T &value) {
   auto &[spec, origin, moreOrigins, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace,
-         bodies] = value;
+         bodies, hostOffset, hostBytes] = value;
   archive(spec, origin, moreOrigins, library, refusals, inputs, outputs, workspaceOffset, workspaceBytes, inPlace,
-          bodies);
+          bodies, hostOffset, hostBytes);
 }
 template <Is<Output> T> void fields(auto &archive, T &value) {
   auto &[name, buffer, updates] = value;
@@ -83,8 +83,8 @@ template <Is<FileRecord> T> void fields(auto &archive, T &value) {
   archive(name, bytes);
 }
 template <Is<Plan> T> void fields(auto &archive, T &value) {
-  auto &[buffers, steps, inputs, outputs, data, arenaBytes, metadata, code, device, threads] = value;
-  archive(buffers, data, steps, inputs, outputs, arenaBytes, metadata, code, device,
+  auto &[buffers, steps, inputs, outputs, data, arenaBytes, hostBytes, metadata, code, device, threads] = value;
+  archive(buffers, data, steps, inputs, outputs, arenaBytes, hostBytes, metadata, code, device,
           threads); // Data before what reads it.
 }
 

@@ -24,11 +24,17 @@ const std::vector<Entry> &allEntries() {
 
 /// The operators that take 8-bit floats: those that convert them, and those that only move elements.
 bool takesFloat8(std::string_view op) {
-  constexpr std::string_view kOps[] = {
-      "Cast",    "CastLike", "QuantizeLinear", "DequantizeLinear", "quantize_fp8", "quantize_fp8_tiles",
-      "Concat",  "Expand",   "Flatten",        "Gather",           "Identity",     "dequantize_fp8",
-      "Reshape", "Slice",    "Split",          "Squeeze",          "Transpose",    "Unsqueeze",
-      "barrier", "keep_if"};
+  constexpr std::string_view kOps[] = {"Cast",           "CastLike",
+                                       "QuantizeLinear", "DequantizeLinear",
+                                       "quantize_fp8",   "quantize_fp8_tiles",
+                                       "Concat",         "Expand",
+                                       "Flatten",        "Gather",
+                                       "Identity",       "dequantize_fp8",
+                                       "Reshape",        "Slice",
+                                       "Split",          "Squeeze",
+                                       "Transpose",      "Unsqueeze",
+                                       "barrier",        "keep_if",
+                                       "offload",        "fetch"};
   return std::ranges::find(kOps, op) != std::end(kOps);
 }
 

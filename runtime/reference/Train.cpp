@@ -94,6 +94,9 @@ std::span<const Entry> trainEntries() {
         {"recast", "reduce_to", 1, 1, runReduceTo, nullptr, refuseReduceTo, pairs<InPlace{0, 0}>},
         {"recast", "keep_if", 1, 1, runKeepIf, nullptr, refuseSkip, elementwise},
         {"recast", "barrier", 1, 1, runBarrier, nullptr, nullptr, sameNumber},
+        // From memory to memory: never in place.
+        {"recast", "offload", 1, 1, runBarrier},
+        {"recast", "fetch", 1, 1, runBarrier},
         {"recast", "window_sum", 1, 1, runBarrier, nullptr, nullptr, sameNumber}, // A window of one micro-batch.
         // Of one process: where there are several, the executor runs these.
         {"recast", "all_reduce", 1, 1, runBarrier, nullptr, nullptr, sumsInPlace, always},

@@ -9,50 +9,9 @@ itself without recomputing: 1e-5 relative on loss and gradient norm, as in ort_a
 import re
 
 import kit
-import onnx
-import onnxruntime
-from checkpoint_kit import arena_of, batch_dims, rewrite
+from checkpoint_kit import batch_dims, check_step, onnxruntime_metrics, rewrite, train
 
 BUDGETS = (90, 70, 50, 40)
-STEPS = 2
-RELATIVE = 1e-5
-
-
-def train(test, step, name):
-    """(planned bytes, used bytes, outputs of all steps)."""
-    outputs, flags = test.temp / f"{name}.safetensors", [f"--data={test.data}", "--data-layout=batches"]
-    planned, used = arena_of(test.tool("recast-run", step, *flags, "--steps=1", "--explain"))
-    test.tool("recast-run", step, *flags, f"--steps={STEPS}", f"--outputs={outputs}")
-    return planned, used, kit.load(outputs)
-
-
-def different(got, want):
-    return [n for n in want if n not in got or got[n].tobytes() != want[n].tobytes()] + [n for n in got if n not in want]
-
-
-def onnxruntime_metrics(step, want):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(step), options, providers=["CPUExecutionProvider"])
-    types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
-             for i in kit.load_model(step).graph.input}
-    feeds = {n: want[f"in.{n}"][0].astype(types[n]) for n in types if f"in.{n}" in want}
-    return dict(zip(("loss", "grad_norm"), session.run(["loss", "grad_norm"], feeds)))
-
-
-def check_step(test, name, step, budget, base, reference):
-    planned, used, outputs = train(test, step, name)
-    test.check(planned == used <= budget, f"{name}: {planned} bytes planned, {used} used, {budget} allowed")
-    wrong = different(outputs, base)
-    test.check(not wrong, f"{name}: {len(base)} outputs of {STEPS} steps equal bit for bit {wrong[:4] or ''}")
-    try:
-        onnx.checker.check_model(str(step), full_check=True)
-    except Exception as error:  # the checker has no common base class for its errors
-        test.check(False, f"{name}: onnx.checker: {str(error)[:500]}")
-    got = onnxruntime_metrics(step, test.want)
-    test.all_close(f"{name}: onnxruntime", {n: (got[n], reference[n]) for n in reference}, RELATIVE)
-    return planned
 
 
 def main():

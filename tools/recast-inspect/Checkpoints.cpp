@@ -26,7 +26,31 @@ FailureOr<llvm::json::Object> explainCheckpoints(ModuleOp module, int budgets, c
                                       {"bytes", run.bytes},
                                       {"flops", run.flops},
                                       {"ns", run.timeNs}});
-  return llvm::json::Object{{"machine", profile.machine}, {"repeated", std::move(runs)}, {"curve", std::move(points)}};
+  llvm::json::Object facts{{"machine", profile.machine}, {"repeated", std::move(runs)}, {"curve", std::move(points)}};
+  llvm::json::Array offloaded;
+  for (const checkpoint::OffloadedValue &value : checkpoint::offloadedValues(module, profile))
+    offloaded.push_back(llvm::json::Object{
+        {"value", nameOf(value.value)}, {"bytes", value.bytes}, {"fetches", value.fetches}, {"ns", value.timeNs}});
+  if (!offloaded.empty())
+    facts["offloaded"] = std::move(offloaded);
+  return facts;
+}
+
+static void printOffloaded(const llvm::json::Array &values, llvm::raw_ostream &out) {
+  int64_t bytes = 0, ns = 0;
+  for (const llvm::json::Value &value : values) {
+    bytes += *value.getAsObject()->getInteger("bytes");
+    ns += *value.getAsObject()->getInteger("ns");
+  }
+  out << llvm::formatv("Values that wait in the host's memory: {0}, {1}, for {2:f3} ms of copies\n{3,12}{4,12}{5,9}\n",
+                       values.size(), checkpoint::formatBytes(bytes), static_cast<double>(ns) / 1e6, "memory", "ms",
+                       "fetches");
+  for (const llvm::json::Value &entry : values) {
+    const llvm::json::Object &value = *entry.getAsObject();
+    out << llvm::formatv("{0,12}{1,12:f4}{2,9}  {3}\n", checkpoint::formatBytes(*value.getInteger("bytes")),
+                         static_cast<double>(*value.getInteger("ns")) / 1e6, *value.getInteger("fetches"),
+                         *value.getString("value"));
+  }
 }
 
 void printCheckpoints(const llvm::json::Object &facts, llvm::raw_ostream &out) {
@@ -47,6 +71,8 @@ void printCheckpoints(const llvm::json::Object &facts, llvm::raw_ostream &out) {
     out << llvm::formatv("{0,12}{1,12:f4}  {2}\n", checkpoint::formatBytes(*run.getInteger("bytes")),
                          static_cast<double>(*run.getInteger("ns")) / 1e6, *run.getString("again"));
   }
+  if (const llvm::json::Array *offloaded = facts.getArray("offloaded"))
+    printOffloaded(*offloaded, out);
   out << "What less memory would cost, against the graph as it is (times are estimates for: "
       << *facts.getString("machine") << ")\n"
       << llvm::formatv("{0,14}{1,8}{2,11}{3,14}{4,10}\n", "live at most", "part", "run again", "arithmetic", "time");

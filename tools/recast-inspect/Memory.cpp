@@ -23,20 +23,22 @@ StringRef nameOf(Holder::Kind kind) {
 }
 
 /// Of a plan or a body: {"arena", "steps": [{"name", "operator", "live"}], "fullest": {...}, "buffers": [...],
-/// "bodies"}.
+/// "bodies"}, and where values wait in the host's memory {"host", "offloaded": [...]}.
 llvm::json::Object describeArena(const Plan &plan, const MemoryUse &use) {
   llvm::json::Array steps, buffers, holders, bodies;
   for (auto [step, live] : llvm::zip(plan.steps, use.liveBytes))
     steps.push_back(llvm::json::Object{{"name", step.spec.name}, {"operator", step.spec.op}, {"live", number(live)}});
   std::vector<Lifetime> lives = lifetimes(plan);
+  llvm::json::Array offloaded;
   for (auto [buffer, life] : llvm::zip(plan.buffers, lives))
     if (life.first >= 0)
-      buffers.push_back(llvm::json::Object{{"name", buffer.name},
-                                           {"type", toString(buffer.type)},
-                                           {"bytes", number(buffer.type.bytes())},
-                                           {"offset", number(buffer.offset)},
-                                           {"first", life.first},
-                                           {"last", life.last}});
+      (buffer.place == Place::Host ? offloaded : buffers)
+          .push_back(llvm::json::Object{{"name", buffer.name},
+                                        {"type", toString(buffer.type)},
+                                        {"bytes", number(buffer.type.bytes())},
+                                        {"offset", number(buffer.offset)},
+                                        {"first", life.first},
+                                        {"last", life.last}});
   for (const Holder &holder : use.holders)
     holders.push_back(llvm::json::Object{{"kind", nameOf(holder.kind)},
                                          {"name", holder.name},
@@ -55,6 +57,10 @@ llvm::json::Object describeArena(const Plan &plan, const MemoryUse &use) {
                            {"steps", std::move(steps)},
                            {"buffers", std::move(buffers)},
                            {"bodies", std::move(bodies)}};
+  if (use.hostBytes) {
+    facts["host"] = number(use.hostBytes);
+    facts["offloaded"] = std::move(offloaded);
+  }
   if (use.fullest >= 0)
     facts["fullest"] = llvm::json::Object{{"step", use.fullest},
                                           {"values", number(use.valueBytes)},
@@ -87,6 +93,22 @@ void printTimeline(const llvm::json::Array &steps, int64_t arena, llvm::raw_ostr
   }
 }
 
+/// What waits in the host's memory, and from which step to which.
+void printHost(const llvm::json::Object &facts, llvm::raw_ostream &out) {
+  const llvm::json::Array *offloaded = facts.getArray("offloaded");
+  if (!offloaded || offloaded->empty())
+    return;
+  out << "In the host's memory (" << offloaded->size() << ")"
+      << llvm::formatv("{0,14}{1,9}{2,7}\n", "bytes", "from", "to");
+  for (size_t i = 0; i < std::min(kShownHolders, offloaded->size()); ++i) {
+    const llvm::json::Object &value = *(*offloaded)[i].getAsObject();
+    out << llvm::formatv("  {0,36}{1,9}{2,7}  {3}\n", *value.getInteger("bytes"), *value.getInteger("first"),
+                         *value.getInteger("last"), *value.getString("name"));
+  }
+  if (offloaded->size() > kShownHolders)
+    out << "  and " << offloaded->size() - kShownHolders << " more\n";
+}
+
 void printArena(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   const llvm::json::Object *fullest = facts.getObject("fullest");
   if (!fullest)
@@ -111,6 +133,7 @@ void printArena(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   }
   if (holders.size() > kShownHolders)
     out << "  and " << holders.size() - kShownHolders << " smaller\n";
+  printHost(facts, out);
 }
 
 } // namespace
@@ -144,6 +167,8 @@ void printMemory(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   line(out, "inputs", *facts.getInteger("inputs"));
   line(out, "constants", *facts.getInteger("constants"));
   line(out, "arena", *facts.getInteger("arena"), (llvm::Twine(*facts.getInteger("arena")) + " bytes").str());
+  if (auto host = facts.getInteger("host"))
+    line(out, "on the host", *host, (llvm::Twine(*host) + " bytes of values that come back").str());
   printArena(facts, out);
   for (const llvm::json::Value &value : *facts.getArray("bodies")) {
     const llvm::json::Object &body = *value.getAsObject();

@@ -83,9 +83,24 @@ void listHolders(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   out << "</table>\n";
 }
 
+void listOffloaded(const llvm::json::Object &facts, llvm::raw_ostream &out) {
+  const llvm::json::Array *offloaded = facts.getArray("offloaded");
+  if (!offloaded || offloaded->empty())
+    return;
+  out << "<table><tr><th>In the host's memory</th><th>memory</th><th>from</th><th>to</th></tr>\n";
+  for (const llvm::json::Value &entry : *offloaded) {
+    const llvm::json::Object &value = *entry.getAsObject();
+    out << llvm::formatv("<tr><td>{0}</td><td>{1}</td><td>{2}</td><td>{3}</td></tr>\n",
+                         escapeHtml(*value.getString("name")), checkpoint::formatBytes(*value.getInteger("bytes")),
+                         *value.getInteger("first"), *value.getInteger("last"));
+  }
+  out << "</table>\n";
+}
+
 void drawAll(const llvm::json::Object &facts, llvm::raw_ostream &out) {
   drawArena(facts, out);
   listHolders(facts, out);
+  listOffloaded(facts, out);
   for (const llvm::json::Value &value : *facts.getArray("bodies")) {
     const llvm::json::Object &body = *value.getAsObject();
     out << "<h2>Body of " << escapeHtml(*body.getString("of")) << "</h2>\n";
@@ -107,6 +122,8 @@ std::string memoryPage(const llvm::json::Object &facts, llvm::StringRef title) {
        {std::pair("parameters", "Parameters"), std::pair("state", "Other state"), std::pair("inputs", "Inputs"),
         std::pair("constants", "Constants"), std::pair("arena", "Arena")})
     out << "<tr><td>" << label << "</td><td>" << checkpoint::formatBytes(*facts.getInteger(key)) << "</td></tr>";
+  if (auto host = facts.getInteger("host"))
+    out << "<tr><td>On the host</td><td>" << checkpoint::formatBytes(*host) << "</td></tr>";
   out << "</table>\n<p>Each rectangle is a buffer: the steps that it lives in, and where it lies in the arena. The "
          "line is "
          "what is live; the red line is the fullest step.</p>\n";

@@ -205,6 +205,7 @@ Result<cost::Profile> measureMachine(MLIRContext &context) {
   profile.threads = threadCount();
   profile.overheadNs = round(*chain / kSteps);
   profile.memoryGBs = round(2 * kCopyBytes / *copy);
+  cost::setHostCopies(profile);
   Operators operators;
   // What the runtime has no kernel for is no step of a plan either.
   forEachCalibrationGraph(context, [&](ModuleOp graph) { (void)measureSteps(context, graph, kSmallGraph, operators); });

@@ -104,6 +104,11 @@ Flag<std::string> checkpoint("checkpoint",
                              "What the backward computes again: auto (fits --memory-budget), none, every-N, "
                              "sqrt, selective, or all but what globs keep",
                              "", cl::value_desc("POLICY|GLOB,..."));
+Flag<bool>
+    offload("offload",
+            "With --memory-budget: values may wait in the host's memory where that costs less than computing them "
+            "again",
+            false);
 Flag<double> solveTime("solve-time",
                        "Seconds to look for what to compute again (default: a fixed effort, which gives the "
                        "same result on every machine)",
@@ -224,6 +229,9 @@ std::string readRecomputation(PipelineOptions &o) {
       !budget || (memoryBudget.getNumOccurrences() && memoryBudget.empty()))
     return "--memory-budget=" + (budget ? ": a size is needed" : llvm::toString(budget.takeError()));
   o.solveTime = solveTime;
+  o.offload = offload;
+  if (offload && memoryBudget.empty())
+    return "--offload fits a budget: give one with --memory-budget=SIZE|N%|min";
   if ((memoryBudget.getNumOccurrences() || checkpoint.getNumOccurrences()) && o.emit != Emit::Step &&
       o.emit != Emit::Gradient)
     return "--memory-budget and --checkpoint shape a backward: --emit=step or gradient is needed";
@@ -236,6 +244,8 @@ std::string readRecomputation(PipelineOptions &o) {
     return "--checkpoint=" + llvm::toString(policy.takeError());
   if (policy->kind == checkpoint::Policy::Kind::Auto && memoryBudget.empty())
     return "--checkpoint=auto fits a budget: give one with --memory-budget=SIZE|N%|min";
+  if (policy->kind != checkpoint::Policy::Kind::Auto && offload)
+    return "--offload is chosen by --checkpoint=auto: leave the policy " + checkpoint + " out";
   return "";
 }
 
@@ -457,8 +467,8 @@ int main(int argc, char **argv) {
     for (const auto &[name, flag] : cl::getRegisteredOptions())
       if (flag->getNumOccurrences() && llvm::is_contained(flag->Categories, &category) &&
           !llvm::is_contained({"o", "emit", "dim", "allow-unknown", "state-in", "verify-each", "memory-budget",
-                               "checkpoint", "solve-time", "threads", "plan-of", "device", "cuda-arch", "report",
-                               "calibrate", "cost-profile"},
+                               "checkpoint", "offload", "solve-time", "threads", "plan-of", "device", "cuda-arch",
+                               "report", "calibrate", "cost-profile"},
                               name))
         return tools::fail(kTool, input + ": is a training step already, which --" + name +
                                       " does not change; give the forward graph instead");

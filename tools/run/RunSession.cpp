@@ -13,6 +13,8 @@ namespace {
 
 int explain(const Plan &plan) {
   std::printf("%sarena: %zu bytes planned\n", print(plan).c_str(), plan.arenaBytes);
+  if (plan.hostBytes)
+    std::printf("host: %zu bytes planned\n", plan.hostBytes);
   return kDone;
 }
 
@@ -20,6 +22,8 @@ int explain(const Executor &executor) {
   const Plan &plan = executor.plan();
   std::printf("%sarena: %zu bytes planned, %zu bytes used\n", print(plan).c_str(), plan.arenaBytes,
               executor.arenaBytes());
+  if (plan.hostBytes)
+    std::printf("host: %zu bytes planned, %zu bytes used\n", plan.hostBytes, executor.hostBytes());
   return kDone;
 }
 

@@ -19,6 +19,7 @@ public:
   Pebbles(const Problem &problem, int64_t budgetBytes, uint64_t effort)
       : P(problem), Back(problem), Budget(budgetBytes), Effort(effort), Share(effort / kShare + 1),
         Readers(problem.tensors.size()), IsLive(problem.tensors.size(), 0), Wanted(problem.tensors.size(), 0) {
+    FetchOf = fetchesByTensor(problem);
     for (size_t n = 0; n < P.nodes.size(); ++n)
       for (int t : P.nodes[n].reads)
         Readers[t].push_back(static_cast<int>(n));
@@ -44,8 +45,8 @@ public:
         return std::nullopt;
       if (n < count)
         execute(n, {});
-      if (!node.canRepeat)
-        for (int t : node.writes)
+      for (int t : node.writes)
+        if (!canRun(t))
           hold(t);
     }
     return std::move(Done);
@@ -115,7 +116,9 @@ private:
         effort -= std::min<uint64_t>(effort, live.size());
       steps.push_back({live, after, node});
       Back.shrink(
-          live, Budget - HeldBytes, [&](int t) { return canRun(t); },
+          live, Budget - HeldBytes,
+          // What is there need not be fetched, unless it has to make room.
+          [&](int t) { return canRun(t) && (fromNothing || FetchOf[t] < 0 || !IsLive[t]); },
           [&](int run, const LiveSet &before) { steps.push_back({before, static_cast<int>(steps.size()) - 1, run}); });
       auto isLive = [&](int t) { return IsLive[t]; };
       int at = static_cast<int>(steps.size()) - 1;
@@ -126,7 +129,7 @@ private:
         int last = -1; // Of the nodes that have to run.
         for (int t : live)
           if (fromNothing || !IsLive[t])
-            last = std::max(last, Back.writer(t));
+            last = std::max(last, writerOf(t));
         queue.emplace(-last, -Back.bytes(live), -at);
       }
     };
@@ -135,8 +138,8 @@ private:
       queue.pop();
       LiveSet live = steps[at].live;
       for (int t : live)
-        if (int node = Back.writer(t); end < 0 && canRun(t) && Back.need(P.nodes[node], live) + HeldBytes <= Budget)
-          add(node, at, Back.before(node, live));
+        if (int run = Back.source(t); end < 0 && canRun(t) && Back.need(Back.run(run), live) + HeldBytes <= Budget)
+          add(run, at, Back.before(run, live));
     }
     Effort += effort;
     if (end < 0)
@@ -146,12 +149,14 @@ private:
     return true;
   }
 
-  bool canRun(int tensor) const { return P.nodes[Back.writer(tensor)].canRepeat; }
+  bool canRun(int tensor) const { return FetchOf[tensor] >= 0 || P.nodes[Back.source(tensor)].canRepeat; }
+  /// Where in the graph the run is that makes a tensor again; fetches go back to its start.
+  int writerOf(int tensor) const { return FetchOf[tensor] >= 0 ? -1 : Back.source(tensor); }
 
-  /// Runs a node whose operands are live; `after` stays live, and of the rest what fits, the soonest read first.
-  void execute(int node, const LiveSet &after) {
-    Done.runs.push_back(node);
-    const Node &n = P.nodes[node];
+  /// A run whose operands are live; `after` stays live, and of the rest what fits, the soonest read first.
+  void execute(int run, const LiveSet &after) {
+    Done.runs.push_back(run);
+    const Node &n = Back.run(run);
     ++Epoch;
     for (int t : after)
       Wanted[t] = Epoch;
@@ -185,6 +190,7 @@ private:
   Backwards Back;
   int64_t Budget, HeldBytes = 0, LiveBytes = 0; ///< LiveBytes: of `Live`.
   uint64_t Effort, Share;
+  std::vector<int> FetchOf;              ///< fetchesByTensor().
   std::vector<std::vector<int>> Readers; ///< Of each tensor, in order.
   std::vector<int> Live;                 ///< Those that are not held.
   std::vector<char> IsLive;

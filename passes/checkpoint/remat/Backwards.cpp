@@ -25,10 +25,10 @@ void insert(LiveSet &set, int tensor) {
 }
 
 Backwards::Backwards(const Problem &problem)
-    : P(problem), Writer(problem.tensors.size(), -1), Held(problem.tensors.size(), 0) {
-  for (size_t n = 0; n < P.nodes.size(); ++n)
-    for (int t : P.nodes[n].writes)
-      Writer[t] = static_cast<int>(n);
+    : P(problem), All(runnables(problem)), Source(problem.tensors.size(), -1), Held(problem.tensors.size(), 0) {
+  for (size_t run = 0; run < All.size(); ++run) // Fetches last.
+    for (int t : All[run].writes)
+      Source[t] = static_cast<int>(run);
 }
 
 int64_t Backwards::bytes(const LiveSet &set) const {
@@ -52,19 +52,19 @@ int64_t Backwards::need(const Node &node, const LiveSet &after) const {
   return sum;
 }
 
-LiveSet Backwards::before(int node, const LiveSet &after) const {
+LiveSet Backwards::before(int run, const LiveSet &after) const {
   LiveSet set;
   for (int t : after)
-    if (Writer[t] != node)
+    if (!contains(All[run].writes, t))
       set.push_back(t);
-  for (int t : P.nodes[node].reads)
+  for (int t : All[run].reads)
     if (!Held[t])
       insert(set, t);
   return set;
 }
 
-bool Backwards::readsOnly(int node, const LiveSet &set) const {
-  return std::all_of(P.nodes[node].reads.begin(), P.nodes[node].reads.end(),
+bool Backwards::readsOnly(int run, const LiveSet &set) const {
+  return std::all_of(All[run].reads.begin(), All[run].reads.end(),
                      [&](int t) { return Held[t] || std::binary_search(set.begin(), set.end(), t); });
 }
 

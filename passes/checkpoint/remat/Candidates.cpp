@@ -1,4 +1,5 @@
 #include "passes/checkpoint/remat/Candidates.h"
+#include "passes/checkpoint/remat/Hoist.h"
 #include <algorithm>
 #include <cmath>
 
@@ -9,14 +10,11 @@ namespace {
 /// Budgets that are tried, from the plain peak down to the least: more than placement can tell apart on small graphs.
 constexpr int kBudgets = 40;
 
-} // namespace
+/// Where copies overlap, what pays is found with copies that cost these parts of what they take: most of it is hidden.
+constexpr int64_t kHidden[] = {1, 4, 16};
 
-std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, const SolverOptions &options) {
-  std::vector<Candidate> found;
-  auto add = [&](Schedule schedule) {
-    Usage use = usage(problem, schedule);
-    found.push_back({std::move(schedule), use});
-  };
+/// For budgets from the plain peak down to the least, and by the rules.
+std::vector<Schedule> search(const Problem &problem, const Roles &roles, const SolverOptions &options) {
   SolverOptions part = options;
   // Neighbours start from each other: each needs a fraction of what a budget by itself would.
   double nodes = static_cast<double>(problem.nodes.size()) + 1;
@@ -33,16 +31,44 @@ std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, co
   auto range = static_cast<double>(plain.peakBytes - least.usage.peakBytes);
   for (int i = 0; i < kBudgets; ++i)
     budgets.push_back(least.usage.peakBytes + static_cast<int64_t>(range * std::pow(double(i) / kBudgets, 1.5)));
+  std::vector<Schedule> found;
   for (Solution &solution : curve(problem, budgets, part))
-    found.push_back({std::move(solution.schedule), solution.usage});
-  found.push_back({std::move(least.schedule), least.usage});
-  add(sqrtSegments(problem, roles));
-  add(selective(problem, roles));
+    found.push_back(std::move(solution.schedule));
+  found.push_back(std::move(least.schedule));
+  found.push_back(sqrtSegments(problem, roles));
+  found.push_back(selective(problem, roles));
+  return found;
+}
+
+} // namespace
+
+std::vector<Candidate> candidates(const Problem &problem, const Roles &roles, const SolverOptions &options) {
+  std::vector<Candidate> found;
+  auto add = [&](const Problem &variant) {
+    for (Schedule &schedule : search(variant, roles, options)) {
+      if (problem.copiesOverlap)
+        schedule = hoistFetches(problem, schedule);
+      Usage use = usage(problem, schedule);
+      use.cost = timeOf(problem, schedule);
+      found.push_back({std::move(schedule), use});
+    }
+  };
+  Problem variant = problem;
+  variant.fetches.clear(); // To be allowed more is never to pay more.
+  add(variant);
+  for (int64_t part : kHidden) {
+    if (problem.fetches.empty() || (part > 1 && !problem.copiesOverlap))
+      break;
+    variant.fetches = problem.fetches;
+    for (Fetch &fetch : variant.fetches)
+      fetch.cost /= part, fetch.storeCost /= part;
+    add(variant);
+  }
   std::sort(found.begin(), found.end(), [](const Candidate &a, const Candidate &b) {
     return std::pair(a.usage.cost, a.usage.peakBytes) < std::pair(b.usage.cost, b.usage.peakBytes);
   });
   std::vector<Candidate> result;
-  int64_t peak = plain.peakBytes;
+  int64_t peak = usage(problem, plainSchedule(problem)).peakBytes;
   for (Candidate &candidate : found)
     if (candidate.usage.peakBytes < peak) {
       peak = candidate.usage.peakBytes;

@@ -66,8 +66,8 @@ int64_t bound(const Problem &problem, const Backwards &back, LiveSet live, int64
     if (!looked.add(state.live))
       continue;
     for (int last : state.live) {
-      int node = back.writer(last);
-      add(std::max(state.peak, back.need(problem.nodes[node], state.live)), back.before(node, state.live));
+      int run = back.source(last);
+      add(std::max(state.peak, back.need(back.run(run), state.live)), back.before(run, state.live));
     }
   }
   return least;

@@ -1,6 +1,7 @@
 #include "passes/checkpoint/remat/Problem.h"
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace recast::remat {
 
@@ -11,8 +12,32 @@ Schedule plainSchedule(const Problem &problem) {
   return schedule;
 }
 
+std::vector<Node> runnables(const Problem &problem) {
+  std::vector<Node> all = problem.nodes;
+  for (const Fetch &fetch : problem.fetches) {
+    all.emplace_back().cost = fetch.cost;
+    all.back().writes = {fetch.tensor};
+  }
+  return all;
+}
+
+std::vector<int> fetchesByTensor(const Problem &problem) {
+  std::vector<int> fetchOf(problem.tensors.size(), -1);
+  for (size_t i = 0; i < problem.fetches.size(); ++i)
+    fetchOf[problem.fetches[i].tensor] = static_cast<int>(problem.nodes.size() + i);
+  return fetchOf;
+}
+
 Usage usage(const Problem &problem, const Schedule &schedule) {
   int count = static_cast<int>(schedule.runs.size());
+  Node fetched;
+  auto nodeOf = [&](int run) -> const Node & {
+    if (!problem.isFetch(run))
+      return problem.nodes[run];
+    fetched.cost = problem.fetch(run).cost;
+    fetched.writes = {problem.fetch(run).tensor};
+    return fetched;
+  };
   // Backwards: the last reader of each writing is the first that is met. change[i] is what run i has more than i - 1.
   std::vector<int> last(problem.tensors.size(), -1);
   std::vector<char> endsBefore(problem.tensors.size(), 0);
@@ -21,7 +46,7 @@ Usage usage(const Problem &problem, const Schedule &schedule) {
     if (problem.tensors[t].isKept)
       last[t] = count;
   for (int i = count; i-- > 0;) {
-    const Node &node = problem.nodes[schedule.runs[i]];
+    const Node &node = nodeOf(schedule.runs[i]);
     for (int t : node.writes) {
       int end = last[t] < 0 ? i : last[t];
       change[i] += problem.tensors[t].bytes;
@@ -38,10 +63,14 @@ Usage usage(const Problem &problem, const Schedule &schedule) {
   }
   Usage result;
   int64_t live = 0;
+  std::vector<char> isStored(problem.tensors.size(), 0);
   for (int i = 0; i < count; ++i) {
-    const Node &node = problem.nodes[schedule.runs[i]];
+    const Node &node = nodeOf(schedule.runs[i]);
     live += change[i];
     result.cost += node.cost;
+    if (problem.isFetch(schedule.runs[i]))
+      if (const Fetch &fetch = problem.fetch(schedule.runs[i]); !std::exchange(isStored[fetch.tensor], 1))
+        result.cost += fetch.storeCost;
     if (int64_t bytes = live + node.workspaceBytes; bytes > result.peakBytes || result.peakRun < 0) {
       result.peakBytes = bytes;
       result.peakRun = i;
@@ -56,8 +85,13 @@ std::string check(const Problem &problem, const Schedule &schedule) {
   for (size_t i = 0; i < schedule.runs.size(); ++i) {
     int run = schedule.runs[i];
     std::string where = "run " + std::to_string(i) + " (node " + std::to_string(run) + ")";
-    if (run < 0 || run >= nodes)
+    if (run < 0 || run >= nodes + static_cast<int>(problem.fetches.size()))
       return where + ": there is no such node";
+    if (problem.isFetch(run)) {
+      if (int t = problem.fetch(run).tensor; !isWritten[t])
+        return where + ": tensor " + std::to_string(t) + " is fetched and not written yet";
+      continue;
+    }
     if (run > next)
       return where + ": node " + std::to_string(next) + " must run before";
     if (run < next && !problem.nodes[run].canRepeat)

@@ -22,18 +22,38 @@ struct Node {
   std::vector<int> overwrites;
 };
 
+/// Another way to have a tensor again: it is copied to the host when its writer has run for the first time, and back
+/// whenever it is wanted. A copy back reads no tensor and writes this one.
+struct Fetch {
+  int tensor = -1;
+  int64_t cost = 0;      ///< Of each copy back.
+  int64_t storeCost = 0; ///< Of the copy to the host: once, where there is any copy back.
+};
+
 /// Nodes in the order in which they run for the first time. A node reads only what nodes before it write; what lies
 /// outside of the plan (parameters, state, the batch) is no tensor here.
 struct Problem {
   std::vector<Node> nodes;
   std::vector<Tensor> tensors;
+  std::vector<Fetch> fetches; ///< At most one a tensor.
+  bool copiesOverlap = false; ///< They go on beside the nodes: see timeOf(). Else the costs of all runs add up.
+
+  /// Whether a number in Schedule::runs stands for a fetch and not for a node.
+  bool isFetch(int run) const { return run >= static_cast<int>(nodes.size()); }
+  const Fetch &fetch(int run) const { return fetches[static_cast<size_t>(run) - nodes.size()]; }
 };
 
-/// Runs of nodes in time. Each node's first run comes after the first runs of all nodes before it; between them, nodes
-/// that can repeat run again as often as it pays. A run reads what the latest run of the writer has left.
+/// Runs in time: nodes by their index, fetch i as the number of nodes + i. Each node's first run comes after the first
+/// runs of all nodes before it; between them, nodes that can repeat run again, and fetches of what has been written
+/// run, as often as it pays. A run reads what the latest run that wrote it has left.
 struct Schedule {
   std::vector<int> runs;
 };
+
+/// What each number in a schedule stands for: the nodes, and each fetch as a node that reads nothing.
+std::vector<Node> runnables(const Problem &problem);
+/// For each tensor the number in a schedule that fetches it; -1 where nothing does.
+std::vector<int> fetchesByTensor(const Problem &problem);
 
 /// What a schedule needs. A tensor takes memory from the run that writes it to the last run that reads that writing
 /// (the end of time where it is kept; its own run where nothing reads it), both included, except that a run that is
@@ -50,8 +70,8 @@ Schedule plainSchedule(const Problem &problem);
 /// Precondition: check() has nothing to say. Takes time in proportion to the runs' reads.
 Usage usage(const Problem &problem, const Schedule &schedule);
 
-/// "" where the schedule is one of the problem: all nodes run, first runs in order, each read is written before, and
-/// only nodes that can repeat do so. Else what is wrong, with the index of the run.
+/// "" where the schedule is one of the problem: all nodes run, first runs in order, what is read or fetched is written
+/// before, and only nodes that can repeat do so. Else what is wrong, with the index of the run.
 std::string check(const Problem &problem, const Schedule &schedule);
 
 } // namespace recast::remat

@@ -22,8 +22,9 @@ constexpr auto isWorse = [](const auto &a, const auto &b) { return a.score > b.s
 } // namespace
 
 Search::Search(const Problem &problem, const Schedule &start, int64_t budgetBytes, uint64_t seed)
-    : P(problem), Line(problem, start), Budget(budgetBytes), Rng(seed), Writer(problem.tensors.size(), -1),
-      Wanted(problem.nodes.size(), 0), Kept(problem.tensors.size(), 0), LastRead(problem.tensors.size(), -1) {
+    : P(problem), Line(problem, start), Budget(budgetBytes), Rng(seed), All(runnables(problem)),
+      Writer(problem.tensors.size(), -1), FetchOf(fetchesByTensor(problem)), Wanted(All.size(), 0),
+      Kept(problem.tensors.size(), 0), LastRead(problem.tensors.size(), -1) {
   int64_t cost = 0;
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
     cost += problem.nodes[n].cost;
@@ -109,16 +110,29 @@ void Search::push(int tensor, int reader, double noise) {
 bool Search::evaluate(int tensor, int reader, Plan &plan) {
   ++Moves;
   plan.score = -1;
-  int producer = Writer[tensor];
-  if (!P.nodes[producer].canRepeat)
+  bool canRepeat = P.nodes[Writer[tensor]].canRepeat;
+  if (!canRepeat && FetchOf[tensor] < 0)
     return false;
   Timeline::Place here = Line.before(reader), from = Line.endOfUses(tensor, here);
   if (from > High || here <= Low)
     return false;
   if (Line.reliefIn(from, here, P.tensors[tensor].bytes, Budget) <= 0)
     return false;
-  if (evaluateAt(tensor, from, reader, plan) && plan.nodes.size() == 1 && plan.kept.empty())
-    return true;
+  if (canRepeat)
+    evaluateRuns(tensor, from, reader, plan);
+  Plan fetch;
+  if (FetchOf[tensor] >= 0 && evaluateAt(tensor, FetchOf[tensor], from, reader, fetch) &&
+      (plan.score < 0 || fetch.score < plan.score))
+    std::swap(plan, fetch);
+  return plan.score >= 0;
+}
+
+/// The writer runs again.
+void Search::evaluateRuns(int tensor, Timeline::Place from, int reader, Plan &plan) {
+  int producer = Writer[tensor];
+  Timeline::Place here = Line.before(reader);
+  if (evaluateAt(tensor, producer, from, reader, plan) && plan.nodes.size() == 1 && plan.kept.empty())
+    return;
   // Inputs are gone by then. Running earlier, when one of them ends, may be better than any other way to have them.
   int others[3], count = 0;
   for (int t : Line.readsOf(producer))
@@ -126,19 +140,17 @@ bool Search::evaluate(int tensor, int reader, Plan &plan) {
       others[count++] = Line.atOrAfter(end);
   Plan other;
   for (int i = 0; i < count; ++i)
-    if (evaluateAt(tensor, from, others[i], other) && (plan.score < 0 || other.score < plan.score))
+    if (evaluateAt(tensor, producer, from, others[i], other) && (plan.score < 0 || other.score < plan.score))
       std::swap(plan, other);
-  return plan.score >= 0;
 }
 
-bool Search::evaluateAt(int tensor, Timeline::Place from, int next, Plan &plan) {
+bool Search::evaluateAt(int tensor, int source, Timeline::Place from, int next, Plan &plan) {
   plan.score = -1;
   Timeline::Place here = Line.before(next);
   double relief = Line.reliefIn(from, here, P.tensors[tensor].bytes, Budget);
   if (relief <= 0)
     return false;
-  int producer = Writer[tensor];
-  for (int t : P.nodes[producer].writes)
+  for (int t : All[source].writes)
     if (t != tensor && Line.endOfLatest(t, here) > here)
       relief += Line.reliefIn(Line.endOfUses(t, here), here, P.tensors[t].bytes, Budget);
   ++Epoch;
@@ -146,21 +158,22 @@ bool Search::evaluateAt(int tensor, Timeline::Place from, int next, Plan &plan) 
   plan.cost = 0, plan.burden = 0, plan.keptBytes = 0, plan.next = next;
   plan.nodes.clear();
   plan.kept.clear();
-  if (!collect(producer, next, plan, relief * Rate * Reach))
+  if (!collect(source, next, plan, relief * Rate * Reach))
     return false;
   // The runs themselves: what they write and what is kept for them, on top of what is live there, until the last of
   // them that reads it.
   int64_t live = Line.liveBefore(next) - P.tensors[tensor].bytes + plan.keptBytes;
-  std::sort(plan.nodes.begin(), plan.nodes.end());
+  std::sort(plan.nodes.begin(), plan.nodes.end(),
+            [&](int a, int b) { return std::pair(placeOf(a), a) < std::pair(placeOf(b), b); });
   for (int n : plan.nodes)
     for (int t : Line.readsOf(n))
       LastRead[t] = n;
   for (int n : plan.nodes) {
-    for (int t : P.nodes[n].writes)
+    for (int t : All[n].writes)
       live += P.tensors[t].bytes;
-    relief -= static_cast<double>(std::max<int64_t>(0, live + P.nodes[n].workspaceBytes - Budget));
+    relief -= static_cast<double>(std::max<int64_t>(0, live + All[n].workspaceBytes - Budget));
     for (int t : Line.readsOf(n))
-      if (LastRead[t] == n && (Wanted[Writer[t]] == Epoch || Kept[t] == Epoch))
+      if (LastRead[t] == n && (isMade(t) || Kept[t] == Epoch))
         live -= P.tensors[t].bytes;
   }
   relief -= plan.burden;
@@ -170,20 +183,20 @@ bool Search::evaluateAt(int tensor, Timeline::Place from, int next, Plan &plan) 
   return true;
 }
 
-/// Adds `node`, and what must run or stay for it, to the plan. An input that is gone stays longer or runs again,
-/// whichever costs less, with memory over the budget at the going rate. False where that is more than `limit`; the
-/// caller clears up then.
+/// Adds `node`, and what must run or stay for it, to the plan. An input that is gone stays longer, runs again or is
+/// fetched, whichever costs least, with memory over the budget at the going rate. False where that is more than
+/// `limit`; the caller clears up then.
 bool Search::collect(int node, int next, Plan &plan, double limit) {
-  if (!P.nodes[node].canRepeat || ++Visits > kVisits)
+  if (!All[node].canRepeat || ++Visits > kVisits)
     return false;
   Moves += 1 + Line.readsOf(node).size() / 4;
-  plan.cost += P.nodes[node].cost;
+  plan.cost += Line.costOfNext(node);
   plan.nodes.push_back(node);
   Wanted[node] = Epoch;
   auto price = [&](int64_t cost, double burden) { return static_cast<double>(cost) + Rate * burden; };
   Timeline::Place here = Line.before(next);
   for (int t : Line.readsOf(node)) {
-    if (Wanted[Writer[t]] == Epoch || Kept[t] == Epoch)
+    if (isMade(t) || Kept[t] == Epoch)
       continue;
     Timeline::Place end = Line.endOfLatest(t, here);
     if (end >= here)
@@ -195,7 +208,9 @@ bool Search::collect(int node, int next, Plan &plan, double limit) {
       size_t nodes = plan.nodes.size(), kept = plan.kept.size();
       int64_t cost = plan.cost, keptBytes = plan.keptBytes;
       double oldBurden = plan.burden, before = price(cost, oldBurden);
-      double most = std::min(limit, before + Rate * burden);
+      bool isFetchCheaper = FetchOf[t] >= 0 && static_cast<double>(Line.costOfNext(FetchOf[t])) < Rate * burden;
+      double other = isFetchCheaper ? static_cast<double>(Line.costOfNext(FetchOf[t])) : Rate * burden;
+      double most = std::min(limit, before + other);
       if (before + static_cast<double>(P.nodes[Writer[t]].cost) < most && collect(Writer[t], next, plan, most))
         continue;
       for (size_t i = nodes; i < plan.nodes.size(); ++i)
@@ -205,6 +220,12 @@ bool Search::collect(int node, int next, Plan &plan, double limit) {
       plan.nodes.resize(nodes);
       plan.kept.resize(kept);
       plan.cost = cost, plan.keptBytes = keptBytes, plan.burden = oldBurden;
+      if (isFetchCheaper) {
+        plan.cost += Line.costOfNext(FetchOf[t]);
+        plan.nodes.push_back(FetchOf[t]);
+        Wanted[FetchOf[t]] = Epoch;
+        continue;
+      }
     }
     Kept[t] = Epoch;
     plan.kept.push_back(t);
@@ -217,7 +238,7 @@ bool Search::collect(int node, int next, Plan &plan, double limit) {
 void Search::prune() {
   std::vector<std::pair<double, int>> order;
   for (int run : Line.repeats())
-    order.push_back({-static_cast<double>(P.nodes[Line.node(run)].cost) * (0.5 + Rng.unit()), run});
+    order.push_back({-static_cast<double>(Line.costOfLast(Line.node(run))) * (0.5 + Rng.unit()), run});
   std::sort(order.begin(), order.end());
   for (auto [weight, run] : order)
     tryErase(run);
@@ -265,8 +286,8 @@ void Search::ruin() {
     break;
   }
   default: { // Near in the graph.
-    int middle = Line.node(runs[Rng.below(count)]);
-    auto distance = [&](int run) { return std::abs(Line.node(run) - middle); };
+    int middle = placeOf(Line.node(runs[Rng.below(count)]));
+    auto distance = [&](int run) { return std::abs(placeOf(Line.node(run)) - middle); };
     std::nth_element(runs.begin(), runs.begin() + size - 1, runs.end(),
                      [&](int a, int b) { return distance(a) < distance(b); });
     for (int i = 0; i < size; ++i)

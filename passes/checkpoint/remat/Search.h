@@ -69,8 +69,16 @@ private:
   void push(int tensor, int reader, double noise);
   void apply(const Plan &plan, double noise);
   bool evaluate(int tensor, int reader, Plan &plan);
-  bool evaluateAt(int tensor, Timeline::Place from, int next, Plan &plan);
+  void evaluateRuns(int tensor, Timeline::Place from, int reader, Plan &plan);
+  /// `source`: the run that the tensor comes from, its writer's or a fetch.
+  bool evaluateAt(int tensor, int source, Timeline::Place from, int next, Plan &plan);
   bool collect(int node, int next, Plan &plan, double limit);
+  /// Whether a run of the plan that is looked at writes the tensor.
+  bool isMade(int tensor) const {
+    return Wanted[Writer[tensor]] == Epoch || (FetchOf[tensor] >= 0 && Wanted[FetchOf[tensor]] == Epoch);
+  }
+  /// Where in the graph a node is, or what a fetch stands for.
+  int placeOf(int node) const { return P.isFetch(node) ? Writer[P.fetch(node).tensor] : node; }
   bool tryErase(int run);
   void ruin();
   int insert(int node, int next);
@@ -81,10 +89,11 @@ private:
   Timeline Line;
   int64_t Budget;
   Random Rng;
-  double Rate = 0;  ///< Cost for each byte and run over the budget, as last paid.
-  double Reach = 1; ///< How many times that rate a plan may cost.
-  std::vector<int> Writer;
-  std::vector<uint32_t> Wanted, Kept; ///< Epoch in which a node is to run, a tensor to stay.
+  double Rate = 0;       ///< Cost for each byte and run over the budget, as last paid.
+  double Reach = 1;      ///< How many times that rate a plan may cost.
+  std::vector<Node> All; ///< By number in a schedule.
+  std::vector<int> Writer, FetchOf;
+  std::vector<uint32_t> Wanted, Kept; ///< Epoch in which a node or a fetch is to run, a tensor to stay.
   std::vector<int> LastRead;          ///< In the plan that is looked at.
   uint32_t Epoch = 0;
   int Visits = 0;

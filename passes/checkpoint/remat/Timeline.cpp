@@ -12,12 +12,16 @@ constexpr size_t kExactBlocks = 48;
 } // namespace
 
 Timeline::Timeline(const Problem &problem, const Schedule &schedule) {
-  int count = static_cast<int>(problem.nodes.size());
+  std::vector<Node> all = runnables(problem);
+  int count = static_cast<int>(all.size());
   Nodes.resize(count + 1);
+  Counts.assign(count + 1, 0);
   for (int n = 0; n < count; ++n) {
-    const Node &node = problem.nodes[n];
+    const Node &node = all[n];
     NodeUses &uses = Nodes[n];
-    uses = {node.reads, node.writes, node.overwrites, node.cost, node.workspaceBytes};
+    uses = {node.reads, node.writes, node.overwrites, node.cost, node.workspaceBytes, 0};
+    if (problem.isFetch(n))
+      uses.storeCost = problem.fetch(n).storeCost;
     std::sort(uses.reads.begin(), uses.reads.end());
     uses.reads.erase(std::unique(uses.reads.begin(), uses.reads.end()), uses.reads.end());
   }
@@ -46,13 +50,14 @@ Timeline::Timeline(const Problem &problem, const Schedule &schedule) {
     Runs[run] = {nodes[i], Order.back(), static_cast<int>(block.runs.size()), ++NextStamp};
     block.runs.push_back(run);
     block.memory.push_back(Nodes[nodes[i]].workspaceBytes);
-    if (Firsts[nodes[i]] < 0)
+    if (Firsts[nodes[i]] < 0 && (nodes[i] == count || !problem.isFetch(nodes[i])))
       Firsts[nodes[i]] = run;
     for (int t : Nodes[nodes[i]].reads)
       Readers[t].push_back(run);
     for (int t : Nodes[nodes[i]].writes)
       Writers[t].push_back(run);
-    Cost += Nodes[nodes[i]].cost;
+    Cost += costOfNext(nodes[i]);
+    ++Counts[nodes[i]];
     ++Count;
   }
   for (Block &block : Blocks)
@@ -307,7 +312,8 @@ int Timeline::insert(int node, int next) {
     add(endOf(t, writing), old, -Bytes[t]);
     add(here, endOf(t, writing + 1), Bytes[t]);
   }
-  Cost += uses.cost;
+  Cost += costOfNext(node);
+  ++Counts[node];
   ++Count;
   return run;
 }
@@ -342,7 +348,8 @@ void Timeline::erase(int run) {
   block.most = block.runs.empty() ? INT64_MIN / 2 : *std::max_element(block.memory.begin(), block.memory.end());
   Runs[run].stamp = 0;
   Free.push_back(run);
-  Cost -= uses.cost;
+  Cost -= costOfLast(Runs[run].node);
+  --Counts[Runs[run].node];
   --Count;
 }
 

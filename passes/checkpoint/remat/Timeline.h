@@ -10,7 +10,8 @@ namespace recast::remat {
 /// The runs in blocks of about the square root of their number, so that a run is put in or taken out, and memory added
 /// over a stretch of runs, in about that time.
 ///
-/// Runs are named by ids that stay while others come and go. A last, virtual run (end()) reads what is kept.
+/// Runs are named by ids that stay while others come and go. A last, virtual run (end()) reads what is kept. Where it
+/// says node, a fetch may stand by its number in a schedule; none of its runs is a first one.
 class Timeline {
 public:
   explicit Timeline(const Problem &problem, const Schedule &schedule);
@@ -20,7 +21,8 @@ public:
   Place before(int run) const { return 2 * key(run); }
   Place after(int run) const { return 2 * key(run) + 1; }
 
-  /// Runs `node` just before run `next`. All nodes that it reads from, and itself, must run before that. Gives its id,
+  /// Runs `node` just before run `next`. All nodes that it reads from, and itself or what it fetches, must run before
+  /// that. Gives its id,
   /// the one that was freed last where there is one.
   int insert(int node, int next);
   /// Takes out a run that is not its node's first.
@@ -38,6 +40,10 @@ public:
   bool isFirst(int run) const { return firstOf(Runs[run].node) == run; }
 
   int64_t cost() const { return Cost; }
+  /// What one more run of the node, or fetch, adds to that.
+  int64_t costOfNext(int node) const { return Nodes[node].cost + (Counts[node] == 0 ? Nodes[node].storeCost : 0); }
+  /// What one run less takes off it.
+  int64_t costOfLast(int node) const { return Nodes[node].cost + (Counts[node] == 1 ? Nodes[node].storeCost : 0); }
   int64_t memory(int run) const {
     const Block &block = Blocks[Runs[run].block];
     return block.memory[Runs[run].index] + block.pending;
@@ -100,9 +106,11 @@ private:
   struct NodeUses {
     std::vector<int> reads, writes, overwrites;
     int64_t cost = 0, workspaceBytes = 0;
+    int64_t storeCost = 0; ///< Of fetches; of nodes 0.
   };
-  std::vector<NodeUses> Nodes;
-  std::vector<int64_t> Bytes; ///< Of tensors.
+  std::vector<NodeUses> Nodes; ///< By number in a schedule; the last one is that of end().
+  std::vector<int> Counts;     ///< Runs of each.
+  std::vector<int64_t> Bytes;  ///< Of tensors.
   std::vector<Run> Runs;
   std::vector<Block> Blocks;
   std::vector<int> Order, Free, Firsts;

@@ -246,9 +246,8 @@ Status CudaDevice::launch(const Work &work, int stream) {
     Result<cuda::CopyArgs> args = argsOf<cuda::CopyArgs>(work);
     if (!args || args->bytes == 0)
       return args.status();
-    return driver.check(
-        driver.copyOnDevice(address(args->dst), address(args->src), static_cast<size_t>(args->bytes), *on),
-        "cuMemcpyDtoDAsync for " + work.step);
+    return driver.check(driver.copy(address(args->dst), address(args->src), static_cast<size_t>(args->bytes), *on),
+                        "cuMemcpyAsync for " + work.step);
   }
   if (work.kernel == kFill) {
     Result<FillBytesArgs> args = argsOf<FillBytesArgs>(work);

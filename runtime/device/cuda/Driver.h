@@ -35,7 +35,8 @@ struct Driver {
   int (*memFreeHost)(void *pointer);
   int (*copyToDevice)(CudaPointer to, const void *from, size_t bytes, CudaHandle stream);
   int (*copyToHost)(void *to, CudaPointer from, size_t bytes, CudaHandle stream);
-  int (*copyOnDevice)(CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream);
+  /// Between any two of the device's memory and page-locked memory of the host, which share one space of addresses.
+  int (*copy)(CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream);
   int (*fill)(CudaPointer to, unsigned char value, size_t bytes, CudaHandle stream);
   // 6.18 Stream, 6.19 event, 6.22 execution and 6.24 graph management.
   int (*streamCreate)(CudaHandle *stream, unsigned flags);
@@ -68,7 +69,7 @@ struct Driver {
                   Use(Table, memAlloc, cuMemAlloc_v2) Use(Table, memFree, cuMemFree_v2)                                \
                       Use(Table, memHostAlloc, cuMemHostAlloc) Use(Table, memFreeHost, cuMemFreeHost)                  \
                           Use(Table, copyToDevice, cuMemcpyHtoDAsync_v2) Use(Table, copyToHost, cuMemcpyDtoHAsync_v2)  \
-                              Use(Table, copyOnDevice, cuMemcpyDtoDAsync_v2) Use(Table, fill, cuMemsetD8Async)         \
+                              Use(Table, copy, cuMemcpyAsync) Use(Table, fill, cuMemsetD8Async)                        \
                                   Use(Table, streamCreate, cuStreamCreate) Use(Table, streamQuery, cuStreamQuery)      \
                                       Use(Table, streamWaitEvent, cuStreamWaitEvent)                                   \
                                           Use(Table, streamBeginCapture, cuStreamBeginCapture_v2)                      \

@@ -40,6 +40,22 @@ TEST(Profile, TheSlowerOfArithmeticAndBytesCounts) {
   EXPECT_EQ(timeNs("Reshape", {0, 1000, 1000, Work::Nothing, "f32", Known::Yes}, p), 0);
 }
 
+TEST(Profile, CopiesToTheHost) {
+  Cost copy{0, 1000, 1000, Work::Move, "f32", Known::Yes};
+  // In one memory each byte is read and written.
+  EXPECT_DOUBLE_EQ(timeNs("recast::offload", copy, profile(profileText())), 100 + 2 * 1000 / 10.0);
+  std::string given = profileText();
+  given.insert(1, R"("host_gb_per_s": 4, "host_latency_ns": 7000, )");
+  EXPECT_DOUBLE_EQ(timeNs("recast::fetch", copy, profile(given)), 7000 + 1000 / 4.0);
+  EXPECT_DOUBLE_EQ(transferNs(1000, profile(toJson(profile(given)))), 7000 + 1000 / 4.0);
+  EXPECT_FALSE(profile(toJson(profile(given))).hostCopiesOverlap);
+  given.insert(1, R"("host_copies_overlap": true, )");
+  EXPECT_TRUE(profile(toJson(profile(given))).hostCopiesOverlap);
+  std::string half = profileText();
+  half.insert(1, R"("host_gb_per_s": 4, )");
+  EXPECT_THAT(errorOf(half), HasSubstr("host_latency_ns"));
+}
+
 TEST(Profile, WhatWasMeasuredCountsInstead) {
   Profile p = profile(profileText(
       R"([{"operator": "MatMul", "type": "f32", "per": "flop", "points": [[1000, 300], [2000, 700], [6000, 1900]]},

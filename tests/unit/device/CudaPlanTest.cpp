@@ -48,6 +48,10 @@ constexpr Recipe kRecipes[] = {
      89},
     {"budget", 1e-5,
      [](PipelineOptions &options) { options.memoryBudget = "min", options.clipNorm = 1, options.optimizer = "sgd"; }},
+    {"offload", 1e-5,
+     [](PipelineOptions &options) {
+       options.memoryBudget = "min", options.offload = true, options.accumulate = 2, options.optimizer = "sgd";
+     }},
 };
 
 class CudaPlan : public testing::TestWithParam<std::tuple<std::string, Recipe>> {

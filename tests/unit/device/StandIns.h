@@ -137,7 +137,7 @@ inline Driver fakeDriver() {
     EXPECT_FALSE(fake->isCapturing);
     return std::memcpy(to, at(from), bytes), 0;
   };
-  d.copyOnDevice = [](CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream) {
+  d.copy = [](CudaPointer to, CudaPointer from, size_t bytes, CudaHandle stream) {
     return perform(stream, [=] { std::memcpy(at(to), at(from), bytes); });
   };
   d.fill = [](CudaPointer to, unsigned char value, size_t bytes, CudaHandle stream) {

@@ -289,6 +289,28 @@ TEST(Order, BringsASourceToItsReader) {
   EXPECT_LE(usage(after, plainSchedule(after)).peakBytes, 116);
 }
 
+TEST(Candidates, FetchesNeverCostMore) {
+  std::mt19937 random(8);
+  int cheaper = 0;
+  for (int round = 0; round < 30; ++round) {
+    Graph g = randomGraph(random);
+    std::vector<Candidate> runs = candidates(g.problem, g.roles, {.moves = 5000});
+    for (size_t t = 0; t < g.problem.tensors.size(); t += 2)
+      g.problem.fetches.push_back({static_cast<int>(t), 3, 3});
+    g.problem.copiesOverlap = round % 2;
+    std::vector<Candidate> all = candidates(g.problem, g.roles, {.moves = 5000});
+    for (const Candidate &run : runs) {
+      auto fits = std::ranges::find_if(
+          all, [&](const Candidate &candidate) { return candidate.usage.peakBytes <= run.usage.peakBytes; });
+      ASSERT_NE(fits, all.end());
+      ASSERT_EQ(check(g.problem, fits->schedule), "");
+      EXPECT_LE(fits->usage.cost, run.usage.cost);
+      cheaper += fits->usage.cost < run.usage.cost;
+    }
+  }
+  EXPECT_GT(cheaper, 30);
+}
+
 TEST(Candidates, GetDearerAndSmaller) {
   std::mt19937 random(4);
   for (int round = 0; round < 100; ++round) {

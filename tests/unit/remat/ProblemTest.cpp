@@ -36,6 +36,20 @@ TEST(Usage, ASecondRunEndsTheFirstCopy) {
   EXPECT_EQ(used.cost, 9);
 }
 
+TEST(Usage, AFetchNeedsNothingAndItsStoreIsPaidOnce) {
+  Problem problem = skip();
+  problem.nodes[0].canRepeat = false;
+  problem.fetches = {{0, 7, 5}};
+  Schedule once{{0, 1, 2, 4, 3}}, twice{{0, 1, 4, 2, 4, 3}};
+  EXPECT_EQ(check(problem, once), "");
+  Usage used = usage(problem, once);
+  EXPECT_EQ(used.peakBytes, 30); // Node 1; a is gone at node 2, and comes back beside c.
+  EXPECT_EQ(used.cost, 6 + 7 + 5);
+  EXPECT_EQ(usage(problem, twice).cost, 6 + 2 * 7 + 5);
+  EXPECT_EQ(check(problem, {{4, 0, 1, 2, 3}}), "run 0 (node 4): tensor 0 is fetched and not written yet");
+  EXPECT_EQ(check(problem, {{0, 1, 2, 3, 5}}), "run 4 (node 5): there is no such node");
+}
+
 TEST(Usage, WorkspaceCountsInItsRunAlone) {
   Problem problem = skip();
   problem.nodes[3].workspaceBytes = 100;

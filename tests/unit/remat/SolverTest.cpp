@@ -1,4 +1,5 @@
 #include "passes/checkpoint/remat/Solver.h"
+#include "passes/checkpoint/remat/Hoist.h"
 #include "passes/checkpoint/remat/Timeline.h"
 #include <algorithm>
 #include <functional>
@@ -6,6 +7,7 @@
 #include <map>
 #include <queue>
 #include <random>
+#include <tuple>
 
 namespace recast::remat {
 namespace {
@@ -38,8 +40,18 @@ Problem randomProblem(std::mt19937 &random, int nodes) {
   return problem;
 }
 
-/// The least cost within the budget, or -1: Dijkstra over (nodes that ran, tensors that are live), where after every
-/// run any of the live tensors are dropped.
+/// The same, where some tensors may be fetched: what cannot repeat among them.
+Problem randomOffload(std::mt19937 &random, int nodes) {
+  auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Problem problem = randomProblem(random, nodes);
+  for (size_t t = 0; t < problem.tensors.size(); ++t)
+    if (below(2))
+      problem.fetches.push_back({static_cast<int>(t), below(12), below(6)});
+  return problem;
+}
+
+/// The least cost within the budget, or -1: Dijkstra over (nodes that ran, tensors that are live, tensors that are on
+/// the host), where after every run any of the live tensors are dropped.
 int64_t exhaustive(const Problem &problem, int64_t budget) {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
   auto mask = [](const std::vector<int> &list) {
@@ -54,14 +66,19 @@ int64_t exhaustive(const Problem &problem, int64_t budget) {
   std::vector<int64_t> bytes(1u << tensors, 0);
   for (unsigned set = 1; set < bytes.size(); ++set)
     bytes[set] = bytes[set & (set - 1)] + problem.tensors[__builtin_ctz(set)].bytes;
-  using State = std::pair<int64_t, std::pair<int, unsigned>>;
-  std::map<std::pair<int, unsigned>, int64_t> best;
+  using Place = std::tuple<int, unsigned, unsigned>;
+  using State = std::pair<int64_t, Place>;
+  std::map<Place, int64_t> best;
   std::priority_queue<State, std::vector<State>, std::greater<>> queue;
-  queue.push({0, {0, 0}});
+  std::vector<int> writer(tensors);
+  for (int n = 0; n < nodes; ++n)
+    for (int t : problem.nodes[n].writes)
+      writer[t] = n;
+  queue.push({0, {0, 0, 0}});
   while (!queue.empty()) {
     auto [cost, state] = queue.top();
     queue.pop();
-    auto [next, live] = state;
+    auto [next, live, stored] = state;
     if (!best.emplace(state, cost).second)
       continue;
     if (next == nodes && (live & kept) == kept)
@@ -74,20 +91,25 @@ int64_t exhaustive(const Problem &problem, int64_t budget) {
       unsigned after = live | writes;
       for (unsigned left = after;; left = (left - 1) & after) {
         unsigned during = left | writes | (reads & ~over);
-        if (bytes[during] + node.workspaceBytes <= budget && !best.count({next + (n == next), left}))
-          queue.push({cost + node.cost, {next + (n == next), left}});
+        if (bytes[during] + node.workspaceBytes <= budget && !best.count({next + (n == next), left, stored}))
+          queue.push({cost + node.cost, {next + (n == next), left, stored}});
         if (left == 0)
           break;
       }
     }
+    // Copies go to the host at once, so which ones is chosen with hindsight; what is live stays, to be dropped later.
+    for (const Fetch &fetch : problem.fetches)
+      if (unsigned bit = 1u << fetch.tensor; writer[fetch.tensor] < next && bytes[live | bit] <= budget)
+        queue.push({cost + fetch.cost + (stored & bit ? 0 : fetch.storeCost), {next, live | bit, stored | bit}});
   }
   return -1;
 }
 
 TEST(Timeline, AgreesWithUsageAfterEveryChange) {
   std::mt19937 random(7);
-  for (int trial = 0; trial < 40; ++trial) {
-    Problem problem = randomProblem(random, 5 + static_cast<int>(random() % 60));
+  for (int trial = 0; trial < 80; ++trial) {
+    int nodes = 5 + static_cast<int>(random() % 60);
+    Problem problem = trial % 2 ? randomOffload(random, nodes) : randomProblem(random, nodes);
     Timeline line(problem, plainSchedule(problem));
     for (int step = 0; step < 120; ++step) {
       std::vector<int> repeats = line.repeats();
@@ -98,8 +120,17 @@ TEST(Timeline, AgreesWithUsageAfterEveryChange) {
         for (int i = 0; i < back; ++i)
           next = line.previous(next);
         // A node that has run before that place.
-        int node = static_cast<int>(random() % problem.nodes.size());
-        if (line.before(line.firstOf(node)) >= line.before(next) || !problem.nodes[node].canRepeat)
+        int node = static_cast<int>(random() % (problem.nodes.size() + problem.fetches.size())), writer = node;
+        if (problem.isFetch(node)) {
+          EXPECT_EQ(line.firstOf(node), -1);
+          int tensor = problem.fetch(node).tensor;
+          for (writer = 0;
+               std::ranges::find(problem.nodes[writer].writes, tensor) == problem.nodes[writer].writes.end();)
+            ++writer;
+        } else if (!problem.nodes[node].canRepeat) {
+          continue;
+        }
+        if (line.before(line.firstOf(writer)) >= line.before(next))
           continue;
         line.insert(node, next);
       }
@@ -112,11 +143,12 @@ TEST(Timeline, AgreesWithUsageAfterEveryChange) {
   }
 }
 
-TEST(Solver, TinyGraphsAgainstAllSchedules) {
-  std::mt19937 random(11);
+/// Holds what solve() finds for tiny problems of a kind against the best of all schedules.
+void compareWithAll(Problem (*make)(std::mt19937 &, int), unsigned seed) {
+  std::mt19937 random(seed);
   int fitting = 0, least = 0, impossible = 0;
   for (int trial = 0; trial < 300; ++trial) {
-    Problem problem = randomProblem(random, 3 + trial % 5);
+    Problem problem = make(random, 3 + trial % 5);
     Usage plain = usage(problem, plainSchedule(problem));
     int64_t budget = plain.peakBytes * static_cast<int64_t>(50 + random() % 50) / 100;
     int64_t optimum = exhaustive(problem, budget);
@@ -139,11 +171,15 @@ TEST(Solver, TinyGraphsAgainstAllSchedules) {
   EXPECT_GE(least, fitting * 95 / 100);
 }
 
-TEST(AnyCost, TinyGraphsAgainstAllSchedules) {
-  std::mt19937 random(17);
+TEST(Solver, TinyGraphsAgainstAllSchedules) { compareWithAll(randomProblem, 11); }
+TEST(Solver, TinyOffloadsAgainstAllSchedules) { compareWithAll(randomOffload, 13); }
+
+/// The same of fitAtAnyCost().
+void fitAll(Problem (*make)(std::mt19937 &, int), unsigned seed) {
+  std::mt19937 random(seed);
   int possible = 0, found = 0, impossible = 0;
   for (int trial = 0; trial < 300; ++trial) {
-    Problem problem = randomProblem(random, 3 + trial % 5);
+    Problem problem = make(random, 3 + trial % 5);
     int64_t budget = usage(problem, plainSchedule(problem)).peakBytes * static_cast<int64_t>(50 + random() % 50) / 100;
     std::optional<Schedule> schedule = fitAtAnyCost(problem, budget, 100'000);
     if (exhaustive(problem, budget) < 0) {
@@ -162,6 +198,9 @@ TEST(AnyCost, TinyGraphsAgainstAllSchedules) {
   EXPECT_GT(possible, 20);
   EXPECT_GE(found, possible * 9 / 10);
 }
+
+TEST(AnyCost, TinyGraphsAgainstAllSchedules) { fitAll(randomProblem, 17); }
+TEST(AnyCost, TinyOffloadsAgainstAllSchedules) { fitAll(randomOffload, 23); }
 
 TEST(AnyCost, LeastPeaksReachTheirBound) {
   std::mt19937 random(19);
@@ -186,7 +225,8 @@ TEST(Solver, RandomGraphs) {
   std::mt19937 random(3);
   int repeats = 0;
   for (int trial = 0; trial < 60; ++trial) {
-    Problem problem = randomProblem(random, 10 + static_cast<int>(random() % 80));
+    int nodes = 10 + static_cast<int>(random() % 80);
+    Problem problem = trial % 2 ? randomOffload(random, nodes) : randomProblem(random, nodes);
     Usage plain = usage(problem, plainSchedule(problem));
     std::vector<int64_t> budgets;
     for (int percent : {60, 100, 85, 95, 0, 75})
@@ -295,6 +335,70 @@ TEST(Floor, WhatTheInputsNeedCounts) {
   EXPECT_EQ(floor.bytes, 120);
   EXPECT_EQ(floor.node, 4);
   EXPECT_EQ(leastPeak(problem).usage.peakBytes, 120);
+}
+
+/// a is read at once and by the last of eight nodes; b and c, of 6 bytes, are there in nodes 2 and 3.
+Problem longInterval() {
+  Problem problem;
+  problem.tensors = {{5, false}, {6, false}, {6, false}};
+  auto add = [&](std::vector<int> reads, std::vector<int> writes) {
+    problem.nodes.push_back(
+        {.cost = 2, .workspaceBytes = 0, .canRepeat = true, .reads = reads, .writes = writes, .overwrites = {}});
+  };
+  add({}, {0}), add({0}, {1}), add({1}, {2}), add({2}, {});
+  for (int i = 0; i < 3; ++i)
+    add({}, {});
+  add({0}, {});
+  return problem;
+}
+
+TEST(Hoist, ACopyEndsBeforeItIsRead) {
+  Problem problem = longInterval();
+  problem.fetches = {{0, 4, 4}};
+  EXPECT_EQ(hoistFetches(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 7}}).runs, (std::vector<int>{0, 1, 2, 3, 4, 8, 5, 6, 7}));
+  problem.fetches[0].cost = 5; // Begins with the node before.
+  EXPECT_EQ(hoistFetches(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 7}}).runs, (std::vector<int>{0, 1, 2, 3, 8, 4, 5, 6, 7}));
+}
+
+TEST(Hoist, NoHigherThanThePeak) {
+  Problem problem = longInterval();
+  problem.fetches = {{0, 1000, 0}};
+  // 12 bytes at node 2: beside b alone there is room, beside both there is not.
+  EXPECT_EQ(hoistFetches(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 7}}).runs, (std::vector<int>{0, 1, 2, 8, 3, 4, 5, 6, 7}));
+}
+
+TEST(Hoist, CopiesThatOverlapTakeTheTimeThatNothingHides) {
+  Problem problem = longInterval(); // Eight nodes of 2.
+  problem.fetches = {{0, 4, 4}};
+  Schedule late{{0, 1, 2, 3, 4, 5, 6, 8, 7}}, early{{0, 1, 2, 3, 4, 8, 5, 6, 7}};
+  EXPECT_EQ(timeOf(problem, late), 16 + 4 + 4);
+  problem.copiesOverlap = true;
+  // To the host from 2 to 6; node 2 at 4 waits, since the tensor was read for the last time before it.
+  EXPECT_EQ(timeOf(problem, early), 16 + 2);
+  EXPECT_EQ(timeOf(problem, late), 16 + 2 + 4);
+  EXPECT_EQ(timeOf(problem, plainSchedule(problem)), 16);
+  problem.fetches[0].cost = 7; // Begins at 12, is wanted at 16.
+  EXPECT_EQ(timeOf(problem, early), 12 + 7 + 2);
+  // A link that cannot keep up: two copies one after another.
+  problem.fetches = {{0, 4, 4}, {1, 4, 9}};
+  problem.nodes[7].reads = {0, 1};
+  EXPECT_EQ(timeOf(problem, {{0, 1, 2, 3, 4, 5, 6, 8, 9, 7}}), 2 + 4 + 9 + 3 * 2 + 2 + 8 + 2);
+}
+
+TEST(Hoist, RandomSchedulesStaySound) {
+  std::mt19937 random(29);
+  int moved = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    Problem problem = randomOffload(random, 20 + static_cast<int>(random() % 60));
+    int64_t budget = usage(problem, plainSchedule(problem)).peakBytes * 7 / 10;
+    Schedule schedule = solve(problem, budget, {.moves = 5000, .seconds = 0, .seed = 1}).schedule;
+    Schedule hoisted = hoistFetches(problem, schedule);
+    ASSERT_EQ(check(problem, hoisted), "");
+    EXPECT_LE(usage(problem, hoisted).peakBytes, usage(problem, schedule).peakBytes);
+    EXPECT_EQ(usage(problem, hoisted).cost, usage(problem, schedule).cost);
+    moved += hoisted.runs != schedule.runs;
+  }
+  EXPECT_GT(moved, 30);
 }
 
 } // namespace

@@ -192,6 +192,8 @@ std::vector<Case> stepCases() {
       {"window_sum", {tensor({})}},
       {"all_reduce", {tensor({3, 4}), tensor({}), tensor({2})}, 3, {{"maxima", int64_t(2)}}},
       {"rank", {}, 1, {}, 7, {}},
+      {"offload", {tensor({3, 4})}},
+      {"fetch", {tensor({3, 4})}},
   };
   const std::vector<std::vector<Attribute>> orders = {
       {}, {{"norm_type", 1.0}}, {{"norm_type", kInf}}, {{"norm_type", 3.0}}, {{"norm_type", 2.5}}};

@@ -62,7 +62,7 @@ struct Bound {
 };
 
 /// Preconditions: costs and bytes are not negative, each tensor has one writer. Valid for every schedule of Problem.h:
-/// first runs in order, other runs at any time.
+/// first runs in order, other runs at any time. Nothing is claimed, an extra cost of 0, where there are fetches.
 Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions &options = {});
 
 /// The peak of the plain order.

@@ -119,6 +119,13 @@ std::string compileBarrier(const StepSpec &spec, Program &program) {
   return "";
 }
 
+/// Between two memories: never in place.
+std::string compileTransfer(const StepSpec &spec, Program &program) {
+  std::string refusal = copyInput(spec, program, 0);
+  program.inPlace.clear();
+  return refusal;
+}
+
 std::string compileKeepIf(const StepSpec &spec, Program &program) {
   if (spec.inputs[0].dtype != DType::Bool)
     return unsupported(spec.inputs[0].dtype);
@@ -508,6 +515,8 @@ std::span<const Row> copyRows() {
       {"", "DepthToSpace", 1, kNewest, compileDepthSpace<false>},
       {"", "SpaceToDepth", 1, kNewest, compileDepthSpace<true>},
       {"recast", "barrier", 1, 1, compileBarrier},
+      {"recast", "offload", 1, 1, compileTransfer}, // Where memory of the host takes part, the executor copies.
+      {"recast", "fetch", 1, 1, compileTransfer},
       {"recast", "window_sum", 1, 1, compileBarrier}, // A window of one micro-batch.
       {"recast", "keep_if", 1, 1, compileKeepIf},
       {"recast", "slice_grad", 1, kNewest, compileSliceGrad},
