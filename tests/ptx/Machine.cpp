@@ -364,7 +364,10 @@ Status launch(const Module &module, const Function &entry, const Grid &grid, std
       grid.threads > static_cast<int>(entry.maxThreads))
     return Status::error(entry.name + ": a grid of " + std::to_string(grid.blocks) + " blocks of " +
                          std::to_string(grid.threads) + " threads");
-  Block block(module, entry, grid, args, memory);
+  Memory all = memory;
+  for (const Module::Global &global : module.globals)
+    all.add(global.data.get(), global.bytes, !global.isConstant);
+  Block block(module, entry, grid, args, all);
   for (int64_t i = 0; i < grid.blocks; ++i)
     if (!block.run(grid.isReversed ? grid.blocks - 1 - i : i))
       return Status::error(block.error);

@@ -32,7 +32,7 @@ struct F16 {
     }
     int exponent = 0;
     std::frexp(size, &exponent); // size = [1/2, 1) * 2^exponent
-    exponent = std::max(exponent - 1, -14);
+    exponent = size == 0 ? -14 : std::max(exponent - 1, -14);
     // In units of the last place, 2^(exponent - 10): a number that carries grows the exponent by itself.
     auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
     bits |= static_cast<uint16_t>(units + (static_cast<uint32_t>(exponent + 14) << 10));
