@@ -21,7 +21,7 @@ void *at(device::CudaPointer pointer) { return reinterpret_cast<void *>(pointer)
 
 } // namespace
 
-Gpu::Gpu() { gpu = this; }
+Gpu::Gpu() : streams(1) { gpu = this; }
 Gpu::~Gpu() {
   for (auto &[address, bytes] : deviceMemory)
     std::free(reinterpret_cast<void *>(address));
@@ -42,7 +42,7 @@ int Gpu::enqueue(Handle stream, std::function<void()> action) {
 int Gpu::add(Handle handle, Command command) {
   if (error)
     return error;
-  auto *stream = at<Stream>(handle);
+  Stream *stream = handle ? at<Stream>(handle) : &streams[0];
   if (command.sets)
     command.sets->isCaptured = stream->isCapturing, command.sets->stream = stream;
   if (command.waits && command.waits->isCaptured && !stream->isCapturing) {

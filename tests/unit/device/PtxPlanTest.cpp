@@ -6,12 +6,9 @@
 #include "tests/unit/StepModel.h"
 #include "tests/unit/device/FakeCudnn.h"
 #include "tests/unit/device/StandIns.h"
-#include <gmock/gmock.h>
 
 namespace recast::device {
 namespace {
-
-using testing::HasSubstr;
 
 struct Recipe {
   const char *name, *model;
@@ -21,28 +18,32 @@ struct Recipe {
 constexpr Recipe kRecipes[] = {
     {"mlp_f32", "mlp", [](PipelineOptions &options) { options.clipNorm = 1; }},
     {"mlp_f16", "mlp", [](PipelineOptions &options) { options.precision = "f16"; }},
-    {"nanogpt_bf16", "nanogpt", [](PipelineOptions &options) { options.precision = "bf16", options.clipNorm = 1; }},
-    {"mlp_fp8_delayed", "mlp", [](PipelineOptions &options) { options.precision = "fp8-delayed"; }, 89},
     {"mlp_accumulated", "mlp", [](PipelineOptions &options) { options.accumulate = 2; }},
+    {"nanogpt_bf16", "nanogpt", [](PipelineOptions &options) { options.precision = "bf16", options.clipNorm = 1; }},
+    {"lenet_f32", "lenet", [](PipelineOptions &options) {}},
+    {"gpt2_tiny_fp8_delayed", "gpt2_tiny", [](PipelineOptions &options) { options.precision = "fp8-delayed"; }, 89},
+    {"gpt2_tiny_fp8_row", "gpt2_tiny", [](PipelineOptions &options) { options.precision = "fp8-row"; }, 90},
 };
 
 class PtxPlan : public testing::TestWithParam<Recipe> {
 protected:
   void SetUp() override {
     PipelineOptions options;
-    GetParam().set(options);
-    model.make(GetParam().model, options, /*bindsSizes=*/true);
+    const Recipe &recipe = GetParam();
+    recipe.set(options);
+    model.make(recipe.model, options, /*bindsSizes=*/true);
     CompileOptions compileOptions;
     compileOptions.device = "cuda";
     compileOptions.emulates = true; // The plan has both, PTX and host code.
-    compileOptions.cudaArchitecture = GetParam().architecture;
+    compileOptions.cudaArchitecture = recipe.architecture;
     plan = model.compile(compileOptions);
     ASSERT_TRUE(plan);
     test::fake = &fake;
     fake.enqueue = [this](CudaHandle stream, std::function<void()> action) {
       return gpu.enqueue(stream, std::move(action));
     };
-    gpu.architecture = GetParam().architecture;
+    cudnn.perform = test::perform;
+    gpu.architecture = recipe.architecture;
   }
 
   /// The outputs after two steps.
@@ -70,6 +71,7 @@ protected:
   recast::test::StepModel model;
   std::unique_ptr<Plan> plan;
   test::Fake fake;
+  test::FakeCudnn cudnn;
   ptx::Gpu gpu;
 };
 
@@ -77,13 +79,23 @@ TEST_P(PtxPlan, RunsAsOnTheCheckingDevice) {
   CheckingDevice checking(GetParam().architecture);
   std::map<std::string, std::vector<std::byte>> wanted = run(checking, {});
   CublasLtFunctions lt = test::fakeLt();
-  for (bool graph : {false, true})
-    for (int streams : {1, 3}) {
-      auto device = CudaDevice::create(ptx::Gpu::driver(), &lt, nullptr, nullptr, 0);
-      ASSERT_TRUE(device) << device.message();
-      for (const auto &[name, bytes] : run(**device, {.streams = streams, .graph = graph}))
-        EXPECT_EQ(bytes, wanted[name]) << name << ", " << streams << " streams" << (graph ? " as a graph" : "");
-    }
+  CudnnFunctions dnn = test::fakeCudnn(cudnn);
+  for (DeviceOptions options : {DeviceOptions{.streams = 1}, DeviceOptions{.streams = 3, .graph = true}}) {
+    gpu.launches.clear();
+    auto device = CudaDevice::create(ptx::Gpu::driver(), &lt, &dnn, nullptr, 0);
+    ASSERT_TRUE(device) << device.message();
+    for (const auto &[name, bytes] : run(**device, options))
+      EXPECT_EQ(bytes, wanted[name]) << name << ", " << options.streams << " streams";
+    size_t generated = 0;
+    for (const Step &step : plan->steps)
+      generated += step.library == "generated";
+    EXPECT_GT(generated, 0u);
+    EXPECT_GT(std::ranges::count_if(
+                  gpu.launches,
+                  [](const auto &launch) { return !cuda::emulation::find(launch.first) && launch.second == 2; }),
+              0)
+        << "generated kernels run once a step";
+  }
   EXPECT_EQ(gpu.allocations(), 0u) << "what is not given back";
 }
 
