@@ -1,6 +1,7 @@
-// Emulated CUDA kernels against the reference evaluator.
+// CUDA kernels, as emulated host code and as PTX, against the reference evaluator.
 #pragma once
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
+#include "tests/ptx/PtxProgram.h"
 #include "tests/unit/reference/ReferenceTest.h"
 
 namespace recast::cuda::test {
@@ -24,6 +25,33 @@ inline StepSpec specOf(const Op &op, const std::vector<Array> &inputs, const std
   return spec;
 }
 
+/// The same bits, but for those of what is no number: the processor's own differ from a GPU's.
+inline void expectSameNumbers(const std::vector<Array> &got, const std::vector<Array> &want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t k = 0; k < got.size(); ++k)
+    for (size_t i = 0, size = byteSize(got[k].type.dtype);
+         got[k].bytes != want[k].bytes && i * size < got[k].bytes.size(); ++i)
+      if (std::memcmp(&got[k].bytes[i * size], &want[k].bytes[i * size], size) != 0)
+        ASSERT_TRUE(std::isnan(got[k].get(i)) && std::isnan(want[k].get(i)))
+            << "element " << i << " of output " << k << ": " << got[k].get(i) << " by PTX, " << want[k].get(i)
+            << " by the emulation";
+}
+
+/// The kernels' PTX gives what the emulation gave, or the same error.
+inline void expectSameByPtx(const StepSpec &spec, const std::vector<Array> &inputs,
+                            const std::vector<TensorType> &outputs, const std::vector<Array> &results,
+                            const Status &status) {
+  std::string refusal;
+  std::unique_ptr<recast::Kernel> kernel = emulation::create(spec, refusal, ptx::runBound);
+  for (int order = 0; order < 2; ++order) { // Blocks and threads run forwards and backwards in turn.
+    Status byPtx = Status::success();
+    std::vector<Array> got = reference::test::execute(*kernel, inputs, outputs, {}, byPtx);
+    ASSERT_EQ(byPtx.ok() ? "" : byPtx.message(), status.ok() ? "" : status.message());
+    if (status.ok())
+      expectSameNumbers(got, results);
+  }
+}
+
 /// Runs the emulated kernel in every way that it allows; the status of the first goes to `status`.
 inline std::vector<Array> runEmulated(const Op &op, const std::vector<Array> &inputs,
                                       const std::vector<TensorType> &outputs, size_t firstConstant, Status &status) {
@@ -35,6 +63,7 @@ inline std::vector<Array> runEmulated(const Op &op, const std::vector<Array> &in
     return {};
   }
   std::vector<Array> results = reference::test::execute(*kernel, inputs, outputs, {}, status);
+  expectSameByPtx(spec, inputs, outputs, results, status);
   if (status.ok()) {
     reference::test::expectInPlace(*kernel, inputs, outputs, results);
     // Blocks and threads in the other order give the same bits.

@@ -3,7 +3,7 @@
 #include "runtime/device/cuda/CudaDevice.h"
 #include "runtime/kernels/cuda/emulation/EmulatedProgram.h"
 #include "runtime/kernels/cuda/emulation/Generated.h"
-#include "runtime/plan/Float8.h"
+#include "runtime/plan/DType.h"
 #include <cstring>
 #include <deque>
 #include <gtest/gtest.h>
@@ -35,13 +35,16 @@ struct Fake {
   std::deque<FakeFunction> functions;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated; ///< Host code of kernels in plans' PTX.
   bool hasNoAlgorithm = false;
-  std::set<int> computeTypes; ///< Of products.
+  std::set<int> computeTypes;                                                  ///< Of products.
+  std::function<int(CudaHandle stream, std::function<void()> action)> enqueue; ///< Of a driver that is not this one.
 };
 inline Fake *fake;
 
 inline CudaHandle newHandle() { return reinterpret_cast<CudaHandle>(static_cast<uintptr_t>(++fake->handles) * 16); }
 inline void *at(CudaPointer pointer) { return reinterpret_cast<void *>(pointer); }
 inline int perform(CudaHandle stream, std::function<void()> action) {
+  if (fake->enqueue)
+    return fake->enqueue(stream, std::move(action));
   if (fake->isCapturing && !fake->capturing.contains(stream))
     return 901; // Work beside the capture that does not take part in it.
   if (fake->isCapturing)
@@ -219,13 +222,33 @@ inline CudaHandle newObject(Object value) {
   return reinterpret_cast<CudaHandle>(objects.size());
 }
 
-/// An element of a matrix whose cudaDataType is `type`.
+/// Calls `body.template operator()<T>()` with the type that has this cudaDataType.
+template <typename Body> decltype(auto) dispatchCuda(int type, Body &&body) {
+  switch (type) {
+  case 2:
+    return body.template operator()<Half>();
+  case 14:
+    return body.template operator()<BFloat16>();
+  case 28:
+    return body.template operator()<Float8E4M3FN>();
+  case 29:
+    return body.template operator()<Float8E5M2>();
+  default:
+    EXPECT_EQ(type, 0) << "CUDA_R_32F";
+    return body.template operator()<float>();
+  }
+}
 inline double element(const void *data, int type, int64_t i) {
-  if (type == 28)
-    return static_cast<double>(static_cast<float>(static_cast<const Float8E4M3FN *>(data)[i]));
-  if (type == 29)
-    return static_cast<double>(static_cast<float>(static_cast<const Float8E5M2 *>(data)[i]));
-  return static_cast<double>(static_cast<const float *>(data)[i]);
+  return dispatchCuda(
+      type, [&]<typename T>() { return static_cast<double>(static_cast<float>(static_cast<const T *>(data)[i])); });
+}
+inline void setElement(void *data, int type, int64_t i, double value) {
+  dispatchCuda(type, [&]<typename T>() {
+    if constexpr (std::is_constructible_v<T, double>)
+      static_cast<T *>(data)[i] = T(value);
+    else
+      ADD_FAILURE() << "a product of 8 bits";
+  });
 }
 /// Of 8-bit operands: CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F and ..._OUTER_VEC_32F.
 inline double scaleOf(const void *scale, int mode, int64_t row) {
@@ -303,8 +326,9 @@ inline CublasLtFunctions fakeLt() {
               sum += element(a, la.type, batch * la.stride + (how.transA ? i * la.pitch + k : k * la.pitch + i)) *
                      element(b, lb.type, batch * lb.stride + (how.transB ? k * lb.pitch + j : j * lb.pitch + k));
             sum *= scaleOf(how.scaleA, how.scaleModeA, i) * scaleOf(how.scaleB, how.scaleModeB, j);
-            float &to = (static_cast<float *>(d) + batch * ld.stride)[j * ld.pitch + i];
-            to = static_cast<float>(static_cast<double>(by) * sum + (keep != 0 ? static_cast<double>(keep * to) : 0));
+            int64_t to = batch * ld.stride + j * ld.pitch + i;
+            double before = keep != 0 ? static_cast<double>(keep) * element(d, ld.type, to) : 0;
+            setElement(d, ld.type, to, static_cast<double>(by) * sum + before);
           }
     });
   };

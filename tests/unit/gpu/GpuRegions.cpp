@@ -1,11 +1,15 @@
 #include "tests/unit/gpu/GpuRegions.h"
 #include "runtime/kernels/cpu/Generated.h"
 #include "runtime/kernels/cuda/emulation/Generated.h"
+#include "tests/ptx/PtxProgram.h"
 #include <cstring>
+#include <functional>
 
 namespace recast::fusion::test {
 
 namespace {
+
+namespace emulation = cuda::emulation;
 
 std::vector<Memory> outputsOf(const Region &region) {
   std::vector<Memory> outputs;
@@ -14,6 +18,32 @@ std::vector<Memory> outputsOf(const Region &region) {
     outputs.emplace_back(static_cast<size_t>(e.elems()) * byteSize(e.type));
   }
   return outputs;
+}
+
+/// Runs the kernel of that name.
+using Run = std::function<Status(const std::string &name, const emulation::BoundLaunch &bound, bool reversed)>;
+
+Result<Run> compile(const Kernel &kernel, Form form) {
+  if (form == Form::Ptx) {
+    Result<std::string> text = compilePtx({&kernel, 1});
+    Result<std::unique_ptr<ptx::Module>> module = text ? ptx::Module::parse(*text) : text.status();
+    if (!module)
+      return module.status();
+    return Run([module = std::shared_ptr(std::move(*module))](const std::string &name,
+                                                              const emulation::BoundLaunch &bound, bool reversed) {
+      return ptx::run(*module, name, bound, reversed);
+    });
+  }
+  Result<std::string> object = compileEmulated({&kernel, 1});
+  auto opened = object ? emulation::GeneratedKernels::open(*object) : object.status();
+  if (!opened)
+    return opened.status();
+  return Run([kernels = std::shared_ptr(std::move(*opened))](const std::string &name,
+                                                             const emulation::BoundLaunch &bound, bool reversed) {
+    auto entry = kernels->find(name, bound.args.size() / sizeof(void *), bound.threads);
+    return entry ? emulation::launch(*entry, bound.blocks, bound.threads, bound.args, bound.ranges, reversed)
+                 : Status::error("no kernel " + name);
+  });
 }
 
 } // namespace
@@ -50,41 +80,28 @@ std::vector<Memory> runOnCpu(const Scheduled &s, std::vector<Memory> &inputs) {
   return outputs;
 }
 
-std::vector<Memory> runEmulated(const Scheduled &s, std::vector<Memory> &inputs, bool reversed) {
-  namespace emulation = cuda::emulation;
+std::vector<Memory> runKernels(const Scheduled &s, std::vector<Memory> &inputs, Form form, bool reversed) {
   std::string name = contentName(s.region, s.program);
-  Kernel kernel{&s.region, &s.program, name};
-  auto object = compileEmulated({&kernel, 1});
   std::vector<Memory> outputs = outputsOf(s.region);
-  if (!object) {
-    ADD_FAILURE() << object.message();
-    return outputs;
-  }
-  auto kernels = emulation::GeneratedKernels::open(*object);
-  if (!kernels) {
-    ADD_FAILURE() << kernels.message();
-    return outputs;
-  }
   Memory workspace(s.program.workspaceBytes);
   std::vector<void *> addresses;
-  std::vector<emulation::Range> ranges;
+  emulation::BoundLaunch bound;
   auto add = [&](const std::string &what, Memory &memory, bool isWritten, bool isRead) {
     addresses.push_back(memory.data());
-    ranges.push_back({what, memory.data(), memory.bytes, isWritten, isRead});
+    bound.ranges.push_back({what, memory.data(), memory.bytes, isWritten, isRead});
   };
   for (size_t i = 0; i < inputs.size(); ++i)
     add("input " + std::to_string(i), inputs[i], false, true);
   for (size_t i = 0; i < outputs.size(); ++i)
     add("output " + std::to_string(i), outputs[i], true, false);
   add("workspace", workspace, true, true);
+  std::span<const std::byte> args = std::as_bytes(std::span(addresses));
+  bound.args.assign(args.begin(), args.end());
+  Result<Run> run = compile({&s.region, &s.program, name}, form);
+  EXPECT_TRUE(run) << (run ? "" : run.message());
   for (const GpuLaunch &launch : gpuLaunches(name, s.region, s.program)) {
-    auto entry = (*kernels)->find(launch.kernel, addresses.size(), launch.threads);
-    if (!entry) {
-      ADD_FAILURE() << "no kernel " << launch.kernel;
-      return outputs;
-    }
-    Status status =
-        emulation::launch(*entry, launch.blocks, launch.threads, std::as_bytes(std::span(addresses)), ranges, reversed);
+    bound.blocks = launch.blocks, bound.threads = launch.threads;
+    Status status = run ? (*run)(launch.kernel, bound, reversed) : Status::success();
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.message());
   }
   return outputs;

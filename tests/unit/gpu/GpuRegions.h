@@ -1,4 +1,4 @@
-// Runs regions as generated CPU code and as emulated GPU kernels.
+// Runs regions as generated CPU code, as emulated GPU kernels and as PTX.
 #pragma once
 #include "runtime/fusion/GpuCode.h"
 #include "runtime/fusion/RegionBuilder.h"
@@ -30,7 +30,8 @@ struct Scheduled {
 
 /// The outputs of the CPU's code.
 std::vector<Memory> runOnCpu(const Scheduled &s, std::vector<Memory> &inputs);
-/// Those of the emulated kernels; in the order of threads and blocks that `reversed` says.
-std::vector<Memory> runEmulated(const Scheduled &s, std::vector<Memory> &inputs, bool reversed = false);
+/// Those of the emulated kernels, or of their PTX; in the order of threads and blocks that `reversed` says.
+enum class Form { Emulated, Ptx };
+std::vector<Memory> runKernels(const Scheduled &s, std::vector<Memory> &inputs, Form form, bool reversed);
 
 } // namespace recast::fusion::test

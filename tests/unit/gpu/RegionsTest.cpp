@@ -1,8 +1,10 @@
 // Generated kernels for a GPU, executed by the emulation, give the numbers of the CPU's code: bit for bit where nothing
-// is summed; sums are of f64 in another order, and rounded to the type. All PTX assembles, without spills.
+// is summed; sums are of f64 in another order, and rounded to the type. Their PTX gives those of the emulation bit for
+// bit, and assembles without spills.
 #include "tests/unit/gpu/GpuRegions.h"
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -50,7 +52,8 @@ double epsilonOf(DType type) {
 void compareBoth(Fixture &f, double ulps, double scale = 0) {
   std::vector<Memory> want = runOnCpu(f.s, f.inputs);
   for (bool reversed : {false, true}) {
-    std::vector<Memory> got = runEmulated(f.s, f.inputs, reversed);
+    std::vector<Memory> got = runKernels(f.s, f.inputs, Form::Emulated, reversed);
+    std::vector<Memory> byPtx = runKernels(f.s, f.inputs, Form::Ptx, reversed);
     for (size_t k = 0; k < got.size(); ++k) {
       const Expr &e = f.s.region.values[static_cast<size_t>(f.s.region.outputs[k])];
       for (int64_t i = 0; i < e.elems(); ++i) {
@@ -59,6 +62,11 @@ void compareBoth(Fixture &f, double ulps, double scale = 0) {
         double bound = ulps * epsilonOf(e.type) * std::max(std::fabs(b), scale);
         ASSERT_TRUE(isEqual || std::fabs(a - b) <= bound) << "output " << k << ", element " << i << " of " << e.elems()
                                                           << ": " << a << ", and " << b << " on the CPU";
+        size_t bytes = byteSize(e.type), at = static_cast<size_t>(i) * bytes;
+        ASSERT_TRUE(std::isnan(a) ? std::isnan(numberAt(e.type, byPtx[k].data(), i))
+                                  : std::memcmp(byPtx[k].data() + at, got[k].data() + at, bytes) == 0)
+            << "output " << k << ", element " << i << " of " << e.elems() << ": "
+            << numberAt(e.type, byPtx[k].data(), i) << " by PTX, and " << a << " by the emulation";
       }
     }
   }

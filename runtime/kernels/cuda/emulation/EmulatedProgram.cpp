@@ -60,7 +60,8 @@ namespace {
 
 class EmulatedKernel final : public recast::Kernel {
 public:
-  EmulatedKernel(const StepSpec &spec, Program compiled) : name(spec.name), op(spec.op), program(std::move(compiled)) {
+  EmulatedKernel(const StepSpec &spec, Program compiled, Run run)
+      : name(spec.name), op(spec.op), program(std::move(compiled)), runLaunch(std::move(run)) {
     if (!program.plain.empty()) // There are no libraries here.
       program.launches = std::move(program.plain);
   }
@@ -75,8 +76,7 @@ public:
       if (!bound)
         return bound.status();
       reversed = !reversed;
-      Status status =
-          emulation::launch(*bound->kernel, bound->blocks, bound->threads, bound->args, bound->ranges, reversed);
+      Status status = runLaunch(*bound, reversed);
       if (!status.ok())
         return Status::error("node '" + name + "' (" + op + "): " + status.message());
     }
@@ -99,16 +99,21 @@ private:
 
   std::string name, op;
   Program program;
+  Run runLaunch;
   bool reversed = true; ///< Blocks and threads run in both orders in turn: results must not depend on it.
 };
 
 } // namespace
 
-std::unique_ptr<recast::Kernel> create(const StepSpec &spec, std::string &refusal) {
+Status runBound(const BoundLaunch &bound, bool reversed) {
+  return launch(*bound.kernel, bound.blocks, bound.threads, bound.args, bound.ranges, reversed);
+}
+
+std::unique_ptr<recast::Kernel> create(const StepSpec &spec, std::string &refusal, Run run) {
   Program program;
   if (!compile(spec, program, refusal))
     return nullptr;
-  return std::make_unique<EmulatedKernel>(spec, std::move(program));
+  return std::make_unique<EmulatedKernel>(spec, std::move(program), std::move(run));
 }
 
 } // namespace emulation

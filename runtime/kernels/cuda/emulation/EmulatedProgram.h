@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/kernels/cuda/emulation/Emulation.h"
 #include "runtime/kernels/cuda/table/KernelTable.h"
+#include <functional>
 #include <memory>
 
 namespace recast::cuda::emulation {
@@ -28,7 +29,12 @@ struct Place {
 /// Fills in the addresses. `placeOf(operand)` gives the place of a whole input, output, workspace or fault.
 Result<BoundLaunch> bind(const Launch &launch, const std::function<Place(const Operand &)> &placeOf);
 
+/// What executes a launch; with `reversed` threads and blocks from the last to the first.
+using Run = std::function<Status(const BoundLaunch &bound, bool reversed)>;
+/// The emulation.
+Status runBound(const BoundLaunch &bound, bool reversed);
+
 /// Null, with a refusal, where no kernel takes the step.
-std::unique_ptr<recast::Kernel> create(const StepSpec &spec, std::string &refusal);
+std::unique_ptr<recast::Kernel> create(const StepSpec &spec, std::string &refusal, Run run = runBound);
 
 } // namespace recast::cuda::emulation
