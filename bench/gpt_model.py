@@ -21,16 +21,16 @@ class Writer:
         self.nodes.append(helper.make_node(kind, inputs, results, name, **attributes))
         return results[0] if outputs == 1 else results
 
-    def weight(self, name, *shape):
+    def weight(self, name, *shape, initial=0):
+        """`initial`: of a vector that is in the model."""
         self.parameters += int(np.prod(shape))
         if self.shared_bytes and len(shape) == 1:
-            is_scale = ".ln_" in f".{name}" and name.endswith(".weight")
-            return self.constant(name, np.full(shape, float(is_scale), np.float32))
+            return self.constant(name, np.full(shape, initial, np.float32))
         tensor = TensorProto(name=name, data_type=FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
         length = 4 * int(np.prod(shape))
-        # Offsets that lie anywhere: no two matrices are the same.
-        spare = self.shared_bytes - length
-        offset = self.offset % (spare + 1) // 4096 * 4096 if self.shared_bytes else self.offset
+        offset = self.offset
+        if self.shared_bytes:  # Anywhere in the file: hardly two matrices are the same.
+            offset = offset % (self.shared_bytes - length + 1) // 4096 * 4096
         for key, value in (("location", self.data_name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         self.offset += (length + 4095) // 4096 * 4096
@@ -60,7 +60,8 @@ def write_gpt(path, layers=48, width=1600, heads=25, vocabulary=50257, sequence=
     w.constant("flat_labels", np.array([tokens], np.int64))
 
     def norm(x, name):
-        return w.op("LayerNormalization", [x, w.weight(f"{name}.weight", width), w.weight(f"{name}.bias", width)], name)
+        scale, shift = w.weight(f"{name}.weight", width, initial=1), w.weight(f"{name}.bias", width)
+        return w.op("LayerNormalization", [x, scale, shift], name)
 
     def linear(x, name, inputs, outputs):
         product = w.op("MatMul", [x, w.weight(f"{name}.weight", inputs, outputs)], f"{name}.product")
