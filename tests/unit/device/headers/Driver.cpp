@@ -7,6 +7,7 @@ namespace recast::device {
 
 RECAST_DRIVER_FUNCTIONS(RECAST_SAME_CALL, Driver)
 
+static_assert(sameCall(decltype(Driver::eventElapsedTime)(nullptr), decltype (&cuEventElapsedTime)(nullptr)));
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
