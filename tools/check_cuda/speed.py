@@ -240,7 +240,12 @@ class Speed:
     def time(self, case):
         is_cold, begin = not self.cache(case).exists(), time.monotonic()
         self.cache(case).mkdir(exist_ok=True)
-        lines = self.run(case, self.steps())
+        try:
+            lines = self.run(case, self.steps())
+        except RuntimeError:
+            if is_cold:
+                shutil.rmtree(self.cache(case))
+            raise
         seconds = [line["seconds"] for line in lines]
         if not all(abs(line["loss"]) < float("inf") for line in lines):
             raise RuntimeError(f"the loss is not finite: {[line['loss'] for line in lines]}")
@@ -249,11 +254,10 @@ class Speed:
 
     def profile(self, case):
         trace = self.folder / case["model"] / f"{case['preset']}.trace.json"
-        try:
-            self.run(case, 3, f"--profile={trace}")
-            return summarize(json.loads(trace.read_text())["traceEvents"], case["preset"], self.peaks)
-        finally:
-            trace.unlink(missing_ok=True)
+        self.run(case, 3, f"--profile={trace}")
+        facts = summarize(json.loads(trace.read_text())["traceEvents"], case["preset"], self.peaks)
+        trace.unlink()
+        return facts
 
     def torch(self, case, kind):
         """A figure of a peer, where there is one; not having it is no failure."""
