@@ -2,7 +2,8 @@
 
 Shapes and names follow Radford et al. 2019 (GPT-2 XL: 48 layers, width 1,600, 25 heads, vocabulary 50,257); attention is
 written out (product, mask, softmax, dropout, product), as exporters write it. Weights are zeros that take no disk: the
-graph is for planning, not for training.
+graph is for planning. With `shared` it can be timed, too: all matrices are stretches of one file of the size of the
+largest, which whoever runs it fills, and norms and biases begin as usual, in the model.
 """
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -11,18 +12,26 @@ FLOAT = TensorProto.FLOAT
 
 
 class Writer:
-    def __init__(self, data_name):
+    def __init__(self, data_name, shared_bytes=0):
         self.nodes, self.initializers, self.offset, self.data_name = [], [], 0, data_name
+        self.shared_bytes, self.parameters = shared_bytes, 0
 
     def op(self, kind, inputs, name, outputs=1, **attributes):
         results = [name] if outputs == 1 else [f"{name}.{i}" for i in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, results, name, **attributes))
         return results[0] if outputs == 1 else results
 
-    def weight(self, name, *shape):
+    def weight(self, name, *shape, initial=0):
+        """`initial`: of a vector that is in the model."""
+        self.parameters += int(np.prod(shape))
+        if self.shared_bytes and len(shape) == 1:
+            return self.constant(name, np.full(shape, initial, np.float32))
         tensor = TensorProto(name=name, data_type=FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
         length = 4 * int(np.prod(shape))
-        for key, value in (("location", self.data_name), ("offset", self.offset), ("length", length)):
+        offset = self.offset
+        if self.shared_bytes:  # Anywhere in the file: hardly two matrices are the same.
+            offset = offset % (self.shared_bytes - length + 1) // 4096 * 4096
+        for key, value in (("location", self.data_name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         self.offset += (length + 4095) // 4096 * 4096
         self.initializers.append(tensor)
@@ -33,9 +42,11 @@ class Writer:
         return name
 
 
-def write_gpt(path, layers=48, width=1600, heads=25, vocabulary=50257, sequence=1024, batch=1, dropout=0.1):
+def write_gpt(path, layers=48, width=1600, heads=25, vocabulary=50257, sequence=1024, batch=1, dropout=0.1,
+              shared=False):
     """Writes `path` and, beside it, its weights. Returns the number of parameters."""
-    w = Writer(path.stem + ".weights")
+    shared_bytes = 4 * width * max(vocabulary, sequence, 4 * width) + (1 << 20) if shared else 0
+    w = Writer(path.stem + ".weights", shared_bytes)
     size = width // heads
     tokens = batch * sequence
     w.constant("ratio", np.float32(dropout))
@@ -49,7 +60,8 @@ def write_gpt(path, layers=48, width=1600, heads=25, vocabulary=50257, sequence=
     w.constant("flat_labels", np.array([tokens], np.int64))
 
     def norm(x, name):
-        return w.op("LayerNormalization", [x, w.weight(f"{name}.weight", width), w.weight(f"{name}.bias", width)], name)
+        scale, shift = w.weight(f"{name}.weight", width, initial=1), w.weight(f"{name}.bias", width)
+        return w.op("LayerNormalization", [x, scale, shift], name)
 
     def linear(x, name, inputs, outputs):
         product = w.op("MatMul", [x, w.weight(f"{name}.weight", inputs, outputs)], f"{name}.product")
@@ -92,5 +104,5 @@ def write_gpt(path, layers=48, width=1600, heads=25, vocabulary=50257, sequence=
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     path.write_bytes(model.SerializeToString())
     with open(path.parent / w.data_name, "wb") as file:
-        file.truncate(w.offset)
-    return sum(int(np.prod(t.dims)) for t in w.initializers if t.data_location == TensorProto.EXTERNAL)
+        file.truncate(shared_bytes or w.offset)
+    return w.parameters

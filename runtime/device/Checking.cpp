@@ -300,6 +300,17 @@ Status CheckingDevice::wait(int event, int stream) {
   return Status::success();
 }
 
+Status CheckingDevice::mark(int number, int) {
+  if (Status status = checkNoCapture("a mark is set"); !status.ok())
+    return status;
+  marks[number] = std::chrono::steady_clock::now();
+  return Status::success();
+}
+
+Result<double> CheckingDevice::secondsBetween(int from, int to) {
+  return std::chrono::duration<double>(marks.at(to) - marks.at(from)).count();
+}
+
 Status CheckingDevice::waitOnHost(int event) {
   if (Status status = checkNoCapture("the host waits"); !status.ok())
     return status;

@@ -4,6 +4,7 @@
 #pragma once
 #include "runtime/device/Hazards.h"
 #include "runtime/kernels/cuda/emulation/Generated.h"
+#include <chrono>
 #include <set>
 
 namespace recast::device {
@@ -25,6 +26,8 @@ public:
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
   Status waitOnHost(int event) override;
+  Status mark(int number, int stream) override;
+  Result<double> secondsBetween(int from, int to) override;
   Status beginCapture(int stream) override;
   Result<int> endCapture(int stream) override;
   Status replay(int graph, int stream) override;
@@ -57,6 +60,7 @@ private:
   int architecture;
   Communicator *ranks = nullptr;
   Hazards hazards;
+  std::map<int, std::chrono::steady_clock::time_point> marks;
   std::vector<Allocation> allocations, hostAllocations;
   std::vector<std::unique_ptr<cuda::emulation::GeneratedKernels>> generated;
   std::vector<std::vector<std::function<Status()>>> graphs;

@@ -44,6 +44,7 @@ struct Work {
   /// Packs what ranks reduce, or reduces it: beside other work, in the same order on all ranks.
   bool isForRanks = false;
   bool isTransfer = false; ///< A copy (kCopy) from or to page-locked memory of the host, which goes on beside the rest.
+  const Step *source = nullptr; ///< The plan's step, where it is of one.
 };
 
 /// The bytes of an argument struct.
@@ -75,6 +76,10 @@ public:
   virtual Status launch(const Work &work, int stream) = 0;
   virtual Status record(int event, int stream) = 0;
   virtual Status wait(int event, int stream) = 0;
+  /// Notes the time, under a number from 0, when the stream has come so far. Not within a capture.
+  virtual Status mark(int number, int stream) = 0;
+  /// Between two marks that are passed.
+  virtual Result<double> secondsBetween(int from, int to) = 0;
   /// The host waits.
   virtual Status waitOnHost(int event) = 0;
   /// From here on to endCapture() work is not done but noted, on this stream and those that wait for its events.

@@ -215,6 +215,7 @@ void DeviceExecutor::chooseLibrary(const Step &step, const Scope &scope, cuda::P
 Work DeviceExecutor::bind(const Step &step, const Scope &scope, const cuda::Launch &launch,
                           const MemoryUse &workspace) const {
   Work item{describe(step.spec), launch.kernel, launch.blocks, launch.threads, launch.args, {}};
+  item.source = &step;
   for (const cuda::Pointer &pointer : launch.pointers) {
     const cuda::Operand &operand = pointer.operand;
     bool isRead = (static_cast<int>(pointer.use) & static_cast<int>(cuda::Use::Read)) != 0;
@@ -267,6 +268,7 @@ Status DeviceExecutor::addGenerated(const Step &step, Scope &scope) {
     std::span<const int64_t> touched = std::span(operands).subspan(next + 1, count);
     next += 1 + count;
     Work item{describe(step.spec), entries[i], blocks[i], static_cast<int>(threads[i]), {}, {}};
+    item.source = &step;
     int64_t number = 0;
     auto add = [&](MemoryUse place, bool isUsed) {
       item.args.resize(item.args.size() + sizeof(place.data));

@@ -2,6 +2,7 @@
 // stream or several, from the second step on replayed as a graph.
 #pragma once
 #include "runtime/device/Device.h"
+#include "runtime/exec/Executor.h"
 #include "runtime/plan/Plan.h"
 
 namespace recast::cuda {
@@ -66,6 +67,9 @@ public:
   Status beginBatch();
   Status sendBatch();
 
+  /// As Executor's; read when a run starts and when it has ended.
+  std::function<void(const WorkEvent &)> observer;
+
   /// What run() issues; tests change it.
   std::vector<Scheduled> scheduled;
 
@@ -110,6 +114,7 @@ private:
   Status replay();
   Status waitForRanks();
   Status checkFaults();
+  Status report();
 
   const Plan &source;
   Device &device;

@@ -1,7 +1,9 @@
 // What a DeviceExecutor does at every step: batches go in, work is issued or replayed, numbers come out.
 #include "runtime/device/DeviceExecutor.h"
 #include "runtime/kernels/cuda/source/Copy.h"
+#include "runtime/kernels/cuda/table/Matmul.h"
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace recast::device {
@@ -97,12 +99,19 @@ Status DeviceExecutor::read(int buffer, void *bytes) {
 }
 
 Status DeviceExecutor::issue() {
+  int mark = 0; // Two around each piece.
   for (const Scheduled &item : scheduled) {
     for (int event : item.waits)
       if (Status status = device.wait(event, item.stream); !status.ok())
         return status;
+    if (observer)
+      if (Status status = device.mark(mark++, item.stream); !status.ok())
+        return status;
     if (Status status = device.launch(item.work, item.stream); !status.ok())
       return status;
+    if (observer)
+      if (Status status = device.mark(mark++, item.stream); !status.ok())
+        return status;
     if (item.event >= 0)
       if (Status status = device.record(item.event, item.stream); !status.ok())
         return status;
@@ -128,6 +137,8 @@ Status DeviceExecutor::finish() {
   Status status = options.ranks ? waitForRanks() : Status::success();
   if (status.ok())
     status = checkFaults();
+  if (status.ok() && observer)
+    status = report();
   if (!status.ok() && options.ranks)
     device.abandonRanks();
   return status;
@@ -136,7 +147,7 @@ Status DeviceExecutor::finish() {
 /// The first step is issued as it is: libraries make handles and connections and choose algorithms, and the driver
 /// loads kernels, when they are first used, which needs memory and waits that a capture does not allow.
 Status DeviceExecutor::replay() {
-  if (!options.graph || !std::exchange(hasIssued, true))
+  if (!options.graph || observer || !std::exchange(hasIssued, true))
     return issue();
   if (graph < 0) {
     if (Status status = device.beginCapture(0); !status.ok())
@@ -150,6 +161,29 @@ Status DeviceExecutor::replay() {
     graph = *captured;
   }
   return device.replay(graph, 0);
+}
+
+/// Tells the observer of a run that has ended.
+Status DeviceExecutor::report() {
+  int mark = 0;
+  for (const Scheduled &item : scheduled) {
+    Result<double> begin = device.secondsBetween(0, mark), end = device.secondsBetween(0, mark + 1);
+    mark += 2;
+    if (!begin || !end)
+      return begin ? end.status() : begin.status();
+    const Work &work = item.work;
+    size_t bytes = 0;
+    for (const MemoryUse &use : work.uses)
+      if (!use.isScratch && (!work.source || use.value != work.source)) // That is the step's workspace.
+        bytes += use.bytes * (static_cast<size_t>(use.isRead) + static_cast<size_t>(use.isWritten));
+    cuda::MatmulArgs product{};
+    if (work.kernel == cuda::kMatmul && work.args.size() == sizeof product)
+      std::memcpy(&product, work.args.data(), sizeof product);
+    double products = static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+    observer({work.source, work.kernel, item.stream, *begin, *end, bytes,
+              2 * products * static_cast<double>(product.batch)});
+  }
+  return Status::success();
 }
 
 Status DeviceExecutor::checkFaults() {

@@ -144,6 +144,7 @@ Status SessionExecutor::runAhead(const std::function<bool()> &fillNext) {
     if (mirror.isSmall() && !std::equal(mirror.sent.begin(), mirror.sent.end(), mirror.host))
       if (Status status = send(buffer, mirror); !status.ok())
         return status;
+  executor->observer = workObserver;
   if (Status status = executor->start(); !status.ok())
     return status;
   for (auto &[buffer, mirror] : mirrors)

@@ -14,6 +14,16 @@ struct StepEvent {
   std::span<const TensorRef> inputs, outputs;
 };
 
+/// A piece of a device's work that has ended, timed by the device. Seconds begin with the run.
+struct WorkEvent {
+  const Step *step; ///< Null where the plan has none for it: copies of new state.
+  std::string_view kernel;
+  int stream;
+  double begin, end;
+  size_t bytes; ///< Of the operands, each counted where it is read and where it is written.
+  double flops; ///< Of products.
+};
+
 /// What runs a plan: on this processor, or on a device (runtime/device/DeviceExecutor.h).
 class Executor {
 public:
@@ -50,6 +60,8 @@ public:
 
   /// Called around each step, where set (profiling, search for non-finite values). Not by devices.
   std::function<void(const StepEvent &)> observer;
+  /// Called by devices after each run, where set, for each piece of work of it. It is then launched piece by piece.
+  std::function<void(const WorkEvent &)> workObserver;
 
 protected:
   explicit Executor(const Plan &plan);

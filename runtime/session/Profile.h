@@ -1,4 +1,4 @@
-// A Chrome trace (chrome://tracing, Perfetto) of every kernel that ran.
+// A Chrome trace (chrome://tracing, Perfetto) of every kernel that ran, on this processor or on a device.
 #pragma once
 #include "runtime/exec/Executor.h"
 #include "runtime/plan/Files.h"
@@ -14,8 +14,12 @@ public:
 
   explicit Profile(std::string path) : path(std::move(path)) {}
   void observe(const StepEvent &event);
+  void observe(const WorkEvent &event);
   /// The training step that the next events belong to, counted from 1.
-  void beginStep(int64_t step) { trainingStep = step; }
+  void beginStep(int64_t step) {
+    trainingStep = step;
+    stepBegin = Clock::now();
+  }
   Result<std::unique_ptr<AtomicFile>> stage() const;
 
 private:
@@ -24,11 +28,16 @@ private:
     const Step *step;
     int64_t trainingStep;
     Clock::time_point begin, end;
+    std::string kernel = {}; ///< Of a device, as what follows.
+    int stream = 0;
+    size_t bytes = 0;
+    double flops = 0;
   };
   std::string path;
   Clock::time_point start = Clock::now();
   std::vector<Clock::time_point> begins; ///< Of the steps that run now: a body's inside that of its own step.
   int64_t trainingStep = 0;
+  Clock::time_point stepBegin = start;
   std::vector<Event> events;
 };
 

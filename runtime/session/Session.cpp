@@ -270,6 +270,8 @@ Status Session::activate(int64_t rows) {
 }
 
 void Session::observe(Executor &executor) {
+  if (profile)
+    executor.workObserver = [this](const WorkEvent &event) { profile->observe(event); };
   if (profile || search)
     executor.observer = [this](const StepEvent &event) {
       if (profile)

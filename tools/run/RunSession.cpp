@@ -114,9 +114,8 @@ int runSession(const RunFlags &flags, std::vector<GraphInput> inputs, const Plan
                Communicator *communicator) {
   auto fail = [&](const std::string &text) { return failRun(flags.tool, text); };
   bool isOnCpu = flags.device == "cpu";
-  if (!isOnCpu && (flags.session.findNonFinite || !flags.session.profile.empty()))
-    return fail("--device=" + flags.device +
-                " tells nothing of single steps: --find-nonfinite and --profile need --device=cpu");
+  if (!isOnCpu && flags.session.findNonFinite)
+    return fail("--device=" + flags.device + " shows no values of single steps: --find-nonfinite needs --device=cpu");
   if (flags.threads)
     setThreadCount(flags.threads);
   if (flags.explain && !flags.session.data) {

@@ -10,6 +10,7 @@ constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILIT
 constexpr int kOldest = 80;             // What the PTX is made for.
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kNoTiming = 2;       // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kTiming = 0;         // CU_EVENT_DEFAULT
 constexpr int kRelaxed = 2;             // CU_STREAM_CAPTURE_MODE_RELAXED: cuBLASLt may allocate while it is captured.
 // CU_LAUNCH_PARAM_BUFFER_POINTER and CU_LAUNCH_PARAM_BUFFER_SIZE: what the next element of a launch's `extra` is.
 constexpr int kErrorLog = 5, kErrorLogBytes = 6; // CU_JIT_ERROR_LOG_BUFFER and ..._SIZE_BYTES
@@ -308,6 +309,25 @@ Status CudaDevice::wait(int event, int stream) {
 Status CudaDevice::waitOnHost(int event) {
   Result<CudaHandle> what = eventOf(event);
   return what ? driver.check(driver.eventSynchronize(*what), "cuEventSynchronize") : what.status();
+}
+
+Status CudaDevice::mark(int number, int stream) {
+  Result<CudaHandle> on = streamOf(stream);
+  while (on && marks.size() <= static_cast<size_t>(number)) {
+    CudaHandle made = nullptr;
+    if (Status status = driver.check(driver.eventCreate(&made, kTiming), "cuEventCreate"); !status.ok())
+      return status;
+    marks.push_back(made);
+  }
+  return on ? driver.check(driver.eventRecord(marks[static_cast<size_t>(number)], *on), "cuEventRecord") : on.status();
+}
+
+Result<double> CudaDevice::secondsBetween(int from, int to) {
+  float milliseconds = 0;
+  Status status = driver.check(
+      driver.eventElapsedTime(&milliseconds, marks[static_cast<size_t>(from)], marks[static_cast<size_t>(to)]),
+      "cuEventElapsedTime");
+  return status.ok() ? Result<double>(static_cast<double>(milliseconds) * 1e-3) : status;
 }
 
 Status CudaDevice::beginCapture(int stream) {

@@ -36,6 +36,8 @@ public:
   Status record(int event, int stream) override;
   Status wait(int event, int stream) override;
   Status waitOnHost(int event) override;
+  Status mark(int number, int stream) override;
+  Result<double> secondsBetween(int from, int to) override;
   Status beginCapture(int stream) override;
   Result<int> endCapture(int stream) override;
   Status replay(int graph, int stream) override;
@@ -68,7 +70,7 @@ private:
   std::unique_ptr<Nccl> nccl;                        ///< Where there are several ranks.
   std::vector<CudaHandle> modules;                   ///< Of plans.
   std::map<std::string_view, CudaHandle> ownModules; ///< Of cuda::ptxModules(), those that are needed.
-  std::vector<CudaHandle> streams, events, graphs;
+  std::vector<CudaHandle> streams, events, marks, graphs;
   std::map<std::string, CudaHandle, std::less<>> kernels; ///< Those that have been launched.
   std::vector<CudaPointer> allocations;
   std::vector<void *> hostAllocations;

@@ -18,6 +18,11 @@ Result<Driver> openDriver() {
   const Library &library = *opened;
   Driver driver{};
   RECAST_DRIVER_FUNCTIONS(RECAST_FIND, driver)
+  for (const char *name : {"cuEventElapsedTime", "cuEventElapsedTime_v2"})
+    if (void *function = library.find(name))
+      driver.eventElapsedTime = reinterpret_cast<decltype(driver.eventElapsedTime)>(function);
+  if (!driver.eventElapsedTime)
+    return Status::error(library.name() + " has no function cuEventElapsedTime: a newer one is needed");
   return driver;
 }
 

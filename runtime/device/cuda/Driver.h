@@ -47,6 +47,8 @@ struct Driver {
   int (*eventCreate)(CudaHandle *event, unsigned flags);
   int (*eventSynchronize)(CudaHandle event);
   int (*eventRecord)(CudaHandle event, CudaHandle stream);
+  /// cuEventElapsedTime, of which CUDA 12.8 has brought a second version: not in the table below.
+  int (*eventElapsedTime)(float *milliseconds, CudaHandle from, CudaHandle to);
   int (*launchKernel)(CudaHandle function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
                       unsigned blockY, unsigned blockZ, unsigned sharedBytes, CudaHandle stream, void **args,
                       void **extra);

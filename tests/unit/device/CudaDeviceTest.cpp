@@ -81,6 +81,19 @@ TEST_F(CudaDeviceTest, RunsAPlan) {
         Status status = (*executor)->run();
         ASSERT_TRUE(status.ok()) << status.message();
       }
+      std::map<std::string, WorkEvent> observed;
+      (*executor)->observer = [&](const WorkEvent &event) {
+        EXPECT_LT(event.begin, event.end);
+        EXPECT_EQ(event.step == nullptr, event.kernel == kFill);
+        observed.insert_or_assign(event.step ? event.step->spec.op : "", event);
+      };
+      Status status = (*executor)->run();
+      ASSERT_TRUE(status.ok()) << status.message();
+      ASSERT_EQ(observed.size(), 4u);
+      EXPECT_EQ(observed.at("MatMul").flops, 2 * 2 * 3 * 5 * 6);
+      EXPECT_EQ(observed.at("MatMul").bytes, 4 * (2 * 3 * 6 + 2 * 6 * 5 + 2 * 3 * 5));
+      EXPECT_EQ(observed.at("Transpose").bytes, 4 * 2 * 20);
+      EXPECT_EQ(observed.at("Transpose").flops, 0);
       std::vector<float> z(20), p(30);
       ASSERT_TRUE((*executor)->read(6, z.data()).ok());
       ASSERT_TRUE((*executor)->read(7, p.data()).ok());
