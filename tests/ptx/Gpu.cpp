@@ -213,8 +213,10 @@ struct Functions {
     }
     return result;
   }
-  static int copyOnDevice(device::CudaPointer to, device::CudaPointer from, size_t bytes, Gpu::Handle stream) {
-    if (!isDevice(to, bytes, true) || !isDevice(from, bytes, false))
+  /// Each side is on the device or page-locked.
+  static int copy(device::CudaPointer to, device::CudaPointer from, size_t bytes, Gpu::Handle stream) {
+    if ((!isDevice(to, bytes, true) && !gpu->isHost(at(to))) ||
+        (!isDevice(from, bytes, false) && !gpu->isHost(at(from))))
       return gpu->fail(kInvalidValue, "a copy of what was not allocated");
     return gpu->enqueue(stream, [=] { std::memmove(at(to), at(from), bytes); });
   }
@@ -304,7 +306,7 @@ device::Driver Gpu::driver() {
   d.memFreeHost = Functions::memFreeHost;
   d.copyToDevice = Functions::copyToDevice;
   d.copyToHost = Functions::copyToHost;
-  d.copyOnDevice = Functions::copyOnDevice;
+  d.copy = Functions::copy;
   d.fill = Functions::fill;
   d.streamCreate = [](Handle *stream, unsigned) { return *stream = handleOf(&gpu->streams.emplace_back()), 0; };
   d.streamQuery = Functions::streamQuery;
