@@ -280,11 +280,13 @@ private:
       rows[{'W', v, 0, g}] = where;
     }
     rows[{'O', 0, 0, g}] = one;
+    if (!last[g - 1].empty())
+      rows[{'D', 0, 0, g}] = {0, {{is, 1}, {column('y', 0, g - 1), -1}}};
     rows[{'Y', 0, 0, g}] = some;
     for (int s = 0; s < static_cast<int>(spans.size()); ++s)
-      for (int v = 0; spans[s].first >= first && spans[s].second <= g && v < nodes(); ++v)
+      for (int v = 0; spans[s].first >= first && spans[s].second == g && v < nodes(); ++v)
         if (again(v, s) >= 0)
-          rows[{'B', v, g, s}] = {0, {{is, 1}, {again(v, s), -1}}};
+          rows[{'B', v, 0, s}] = {0, {{is, 1}, {again(v, s), -1}}};
     for (int t = 0; t < tensors(); ++t) {
       int live = column('l', t, g);
       Row after{0, {{live, 1}}}, use = after;

@@ -236,9 +236,11 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   Work searchWork = work.part(0.4);
   auto events = firstRuns(search.run(searchWork));
   work.spend(searchWork.usedUnits());
-  Work virtualWork = work.part(0.3);
-  events = withVirtualEvents(problem, budgetBytes, target, std::move(events), virtualWork);
+  Work virtualWork = work.part(0.4);
+  events = withVirtualEvents(problem, target, std::move(events), virtualWork, bound);
   work.spend(virtualWork.usedUnits());
+  if (options.knownCost && bound.extraCost >= target)
+    return bound;
   bool isLast = false;
   while (!work.isDone() && !isLast) {
     Relaxation relaxation(problem, budgetBytes, events, spansOf(events));

@@ -128,6 +128,7 @@ void Relaxation::addRows() {
   for (size_t s = 0; s < spanList.size(); ++s)
     if (spanList[s].from >= 0)
       addSpanRows(static_cast<int>(s));
+  isRepeat.assign(gaps(), kNone);
   for (int g = 0; g < gaps(); ++g) {
     if (eventList[g].isVirtual()) {
       addVirtualRows(g);
@@ -204,7 +205,7 @@ void Relaxation::addVirtualRows(int g) {
   int before = g; // The first run that it follows.
   while (eventList[before].isVirtual())
     --before;
-  int is = addColumn('y', 0, g, 0);
+  int is = isRepeat[g] = addColumn('y', 0, g, 0);
   RowBuilder memory(RowKind::Memory, 0, 0, g, -budget), one(RowKind::One, 0, 0, g, 0), some(RowKind::Some, 0, 0, g, 0);
   one.add(is, 1);
   some.add(is, -1);
@@ -233,13 +234,19 @@ void Relaxation::addVirtualRows(int g) {
   one.addTo(rowList);
   some.addTo(rowList);
   for (size_t s = 0; s < spanList.size(); ++s)
-    for (int v = 0; spanList[s].from >= before && spanList[s].to <= g && v <= eventList[g].node; ++v)
+    for (int v = 0; spanList[s].from >= before && spanList[s].to == g && v <= eventList[g].node; ++v)
       if (int again = repeatColumns[s][v]; again >= 0) {
-        RowBuilder begin(RowKind::Begin, v, g, static_cast<int>(s), 0);
+        RowBuilder begin(RowKind::Begin, v, 0, static_cast<int>(s), 0);
         begin.add(is, 1);
         begin.add(again, -1);
         begin.addTo(rowList);
       }
+  if (eventList[g - 1].isVirtual()) {
+    RowBuilder order(RowKind::Order, 0, 0, g, 0);
+    order.add(is, 1);
+    order.add(isRepeat[g - 1], -1);
+    order.addTo(rowList);
+  }
   for (int t = 0; t < static_cast<int>(problem.tensors.size()); ++t) {
     int live = heldColumns[g][t];
     if (!users[t].empty()) {

@@ -41,8 +41,9 @@ struct Column {
 /// For a virtual event g = span, but for `begin`:
 ///   one     sum of z(v,g) <= y(g)
 ///   some    y(g) <= sum of z(v,g)
-///   begin   r(v,s) <= y(g)                       v = index, g = other: the span ends at g or before and begins with
-///                                                the first run before g or after
+///   begin   r(v,s) <= y(g)                       v = index: the span ends at g and begins with the first run before g
+///                                                or after
+///   order   y(g - 1) <= y(g)                     both virtual
 ///   where   z(v,g) <= r(v,gap)                   v = index: the gap before the last event up to g that v may be
 ///   after   h(t,g) <= l(t,g)                     t = index
 ///   use     sum of z(v,g) <= l(t,g)              t = index: over nodes that read or write it
@@ -55,6 +56,7 @@ enum class RowKind : char {
   One = 'O',
   Some = 'Y',
   Begin = 'B',
+  Order = 'D',
   Where = 'W',
   After = 'A',
   Use = 'U'
@@ -113,6 +115,7 @@ private:
   std::vector<Row> rowList;
   std::vector<std::vector<int>> heldColumns;   ///< By event, then tensor.
   std::vector<std::vector<int>> repeatColumns; ///< By span, then node.
+  std::vector<int> isRepeat;                   ///< By event: y, kNone but for virtual ones.
   std::vector<std::vector<char>> needed;       ///< By gap, then tensor: may be worth holding into or making in the gap.
 };
 
