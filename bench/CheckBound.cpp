@@ -6,9 +6,9 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -104,12 +104,12 @@ public:
       require(next<std::string>(in) == expected, std::string("no ") + expected);
     };
     word("recast-bound");
-    require(next<int>(in) == 1, "another version of the format");
+    require(next<int>(in) == 2, "another version of the format");
     word("budget"), budget = next<int64_t>(in);
     word("claim"), claim = next<std::string>(in);
     word("scale"), scale = next<int>(in);
     require(budget >= 0 && budget <= kMostBytes && scale >= 0 && scale <= 50, "budget or scale are out of range");
-    word("events"), events = nextList(in, nodes() + 1);
+    word("events"), readEvents();
     for (int g = 0; g < gaps(); ++g)
       spans.push_back({g - 1, g});
     word("spans");
@@ -133,7 +133,10 @@ public:
       }
       addRow('M', 0, 0, i);
     }
-    Box box(2 * spans.size() * size, 2);
+    for (int g = 0; g < gaps(); ++g)
+      if (!last[g].empty())
+        addVirtualRows(g);
+    Box box(kinds.size() * spans.size() * size, 2);
     bool isOpen = propagate(box);
     word("cuts");
     for (int count = next<int>(in), i = 0; i < count; ++i)
@@ -148,23 +151,45 @@ private:
   int nodes() const { return static_cast<int>(p.nodes.size()); }
   int tensors() const { return static_cast<int>(p.bytes.size()); }
   int gaps() const { return static_cast<int>(events.size()); }
-  int column(bool isHeld, int index, int span) const { return (span * 2 + isHeld) * size + index; }
+  int column(char kind, int index, int span) const {
+    return (span * static_cast<int>(kinds.size()) + static_cast<int>(kinds.find(kind))) * size + index;
+  }
+
+  void readEvents() {
+    for (int count = next<uint16_t>(in); count > 0; --count) {
+      events.push_back(next<int>(in));
+      last.push_back(nextList(in, nodes()));
+      require(events.back() >= 0 && events.back() <= nodes(), "an event is out of range");
+    }
+    require(!events.empty() && last.front().empty() && last.back().empty(), "a virtual event is the first or the last");
+    for (int g = 1; g < gaps(); ++g) {
+      // Virtual events lie between the first runs of their node and of the next one.
+      int step = last[g].empty() ? 1 : 0;
+      require(step == 0 || last[g - 1].empty() ? events[g] >= events[g - 1] + step : events[g] == events[g - 1] + step,
+              "events do not ascend, or another first run lies beside a virtual event");
+      require(step == 1 || events[g] == events[g - 1], "a virtual event does not follow its node's first run");
+      for (int v : last[g])
+        require(v <= events[g] && p.nodes[v].canRepeat, "a virtual event of a node that cannot repeat there");
+    }
+  }
 
   /// v runs again in the span.
   int again(int v, int span) const {
     int from = spans[span].first;
-    return from >= 0 && v <= events[from] && p.nodes[v].canRepeat ? column(false, v, span) : kZero;
+    if (from < 0 || v > events[from] || !p.nodes[v].canRepeat || (span < gaps() && has(last[from], v)))
+      return kZero; // After a virtual event its nodes do not run up to the next event.
+    return column('r', v, span);
   }
   /// t is held after event g.
   int held(int t, int g) const {
     if (p.writers[t] > events[g])
       return kZero;
-    if (events[g] < nodes()) {
+    if (events[g] < nodes() && last[g].empty()) {
       auto &node = p.nodes[events[g]];
       if (has(node.writes, t) || (has(node.reads, t) && !has(node.overwrites, t)))
         return kOne;
     }
-    return column(true, t, g);
+    return column('h', t, g);
   }
   static void add(Row &row, int column, Wide factor) {
     if (column == kOne)
@@ -194,7 +219,7 @@ private:
       add(row, again(p.writers[t], span), 1);
     };
     if (kind == 'M') {
-      if (!isGap)
+      if (!isGap || !last[to].empty())
         return;
       row.rhs = (event < nodes() ? used(event) : 0) - budget;
       for (int t = 0; t < tensors(); ++t)
@@ -234,13 +259,59 @@ private:
     rows[{kind, index, other, span}] = std::move(row);
   }
 
+  /// Rows of the columns y, z and l of virtual event g, and what is live in the run that it is.
+  void addVirtualRows(int g) {
+    int first = g;
+    while (!last[first].empty())
+      --first;
+    int is = column('y', 0, g);
+    Row memory{-budget, {}}, one{0, {{is, 1}}}, some{0, {{is, -1}}};
+    for (int v : last[g]) {
+      int z = column('z', v, g);
+      add(one, z, -1);
+      add(some, z, 1);
+      add(memory, z, -static_cast<Wide>(p.nodes[v].workspace));
+      // The earliest of the virtual events that coincide where v is the last of each of their nodes.
+      int gap = g;
+      while (has(last[gap - 1], v))
+        --gap;
+      Row where{0, {{z, -1}}};
+      add(where, again(v, gap), 1);
+      rows[{'W', v, 0, g}] = where;
+    }
+    rows[{'O', 0, 0, g}] = one;
+    if (!last[g - 1].empty())
+      rows[{'D', 0, 0, g}] = {0, {{is, 1}, {column('y', 0, g - 1), -1}}};
+    rows[{'Y', 0, 0, g}] = some;
+    for (int s = 0; s < static_cast<int>(spans.size()); ++s)
+      for (int v = 0; spans[s].first >= first && spans[s].second == g && v < nodes(); ++v)
+        if (again(v, s) >= 0)
+          rows[{'B', v, 0, s}] = {0, {{is, 1}, {again(v, s), -1}}};
+    for (int t = 0; t < tensors(); ++t) {
+      int live = column('l', t, g);
+      Row after{0, {{live, 1}}}, use = after;
+      add(after, held(t, g), -1);
+      for (int v : last[g])
+        if (auto &node = p.nodes[v]; has(node.writes, t) || (has(node.reads, t) && !has(node.overwrites, t)))
+          add(use, column('z', v, g), -1);
+      // Without users l would be h.
+      bool isUsed = use.terms.size() > 1;
+      if (isUsed) {
+        rows[{'A', t, 0, g}] = after;
+        rows[{'U', t, 0, g}] = use;
+      }
+      add(memory, isUsed ? live : held(t, g), -p.bytes[t]);
+    }
+    rows[{'M', 0, 0, g}] = memory;
+  }
+
   int nextColumn() {
-    std::string kind = next<std::string>(in);
+    char kind = next<char>(in);
     int index = next<int>(in), span = next<int>(in);
-    require((kind == "r" || kind == "h") && index >= 0 && index < size && span >= 0 &&
+    require(kinds.find(kind) != kinds.npos && index >= 0 && index < size && span >= 0 &&
                 span < static_cast<int>(spans.size()),
             "a column is out of range");
-    return column(kind == "h", index, span);
+    return column(kind, index, span);
   }
 
   /// A cut must follow from a memory row: no choice of columns that fits it takes the cut's sum over its limit.
@@ -305,7 +376,7 @@ private:
       if (claim != "unreachable")
         for (int g = 1; g < gaps(); ++g)
           for (int v = 0; v < nodes(); ++v)
-            costs[column(false, v, g)] = static_cast<Wide>(p.nodes[v].cost) << scale;
+            costs[column('r', v, g)] = static_cast<Wide>(p.nodes[v].cost) << scale;
       Wide multipliers = 0;
       for (int count = next<int>(in); count > 0; --count) {
         char kind = next<char>(in);
@@ -343,7 +414,9 @@ private:
   std::istream &in;
   int scale = 0, size = 0;
   Wide threshold = 0;
+  static constexpr std::string_view kinds = "rhyzl"; // Of columns.
   std::vector<int> events;
+  std::vector<std::vector<int>> last;     // By event: of a virtual one, the nodes whose last repeat it is.
   std::vector<std::pair<int, int>> spans; // Of events: the gaps, then longer ones.
   std::map<std::tuple<char, int, int, int>, Row> rows;
 };

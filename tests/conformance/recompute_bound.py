@@ -11,6 +11,7 @@ import kit
 PROBLEMS = 60
 BUDGETS = (95, 85, 75)  # Percent of the plain peak.
 FORGERIES = 12
+VIRTUAL = set("OYBDWAU")  # Rows of virtual events.
 
 
 def random_problem(rng):
@@ -72,8 +73,11 @@ def forge(rng, certificate, claim):
     lines = certificate.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("claim"))
     lines[at] = f"claim {claim}"
+    events = next(i for i, line in enumerate(lines) if line.startswith("events"))
+    special = [events] + [i for i, line in enumerate(lines) if line.split()[0] in VIRTUAL]
     for _ in range(rng.randint(0, 4)):
-        i = rng.randrange(at + 1, len(lines))
+        # The sets of virtual events and the multipliers of their rows as often as all else.
+        i = rng.choice(special) if rng.random() < 0.5 else rng.randrange(at + 1, len(lines))
         words = lines[i].split()
         numbers = [j for j, word in enumerate(words) if word.lstrip("-").isdigit()]
         if numbers:
@@ -87,7 +91,7 @@ def forge(rng, certificate, claim):
 def main():
     test = kit.Test(__doc__)
     rng = random.Random(1)
-    bounds = refused = forged = unreachable = tight = 0
+    bounds = refused = forged = unreachable = tight = virtual = 0
     for i in range(PROBLEMS):
         tensors, nodes = random_problem(rng)
         problem, proof, false = test.temp / "problem", test.temp / "proof", test.temp / "false"
@@ -102,6 +106,7 @@ def main():
             if least is not None and (claim == "unreachable" or int(claim) > least):
                 test.check(False, f"problem {i}, {percent} %: claims {claim}, and the optimum is {least}")
             bounds += 1
+            virtual += any(line.split()[0] in VIRTUAL for line in proof.read_text().splitlines())
             tight += least is not None and 0 < int(claim) == least
             if least is None:
                 unreachable += 1
@@ -111,6 +116,7 @@ def main():
                 forged += 1
                 refused += test.tool("recast-check-bound", problem, false, ok=False).returncode == 1
     test.check(bounds == PROBLEMS * len(BUDGETS), f"{bounds} bounds are proven, {tight} of them positive and the optimum, {unreachable} budgets unreachable")
+    test.check(virtual > 0, f"{virtual} proofs use rows of virtual events")
     test.check(forged > 0 and refused == forged, f"{refused} of {forged} certificates for false claims are refused")
     test.finish()
 

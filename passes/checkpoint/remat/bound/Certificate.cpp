@@ -10,14 +10,17 @@ public:
   Printer(const Certificate &certificate, std::ostream &out) : certificate(certificate), out(out) {}
 
   void header() {
-    out << "recast-bound 1\nbudget " << certificate.budgetBytes << "\nclaim ";
+    out << "recast-bound 2\nbudget " << certificate.budgetBytes << "\nclaim ";
     if (certificate.isUnreachable)
       out << "unreachable";
     else
       out << certificate.extraCost;
     out << "\nscale " << certificate.scaleBits << "\nevents " << certificate.events.size();
-    for (int event : certificate.events)
-      out << ' ' << event;
+    for (auto &event : certificate.events) {
+      out << "  " << event.node << ' ' << event.last.size();
+      for (int v : event.last)
+        out << ' ' << v;
+    }
     out << "\nspans " << certificate.spans.size();
     for (auto &span : certificate.spans)
       out << ' ' << span.from << ' ' << span.to;

@@ -1,6 +1,7 @@
 #include "passes/checkpoint/remat/bound/LowerBound.h"
 #include "passes/checkpoint/remat/bound/DualAscent.h"
 #include "passes/checkpoint/remat/bound/Prover.h"
+#include "passes/checkpoint/remat/bound/VirtualEvents.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,17 +38,6 @@ std::vector<int64_t> plainBytes(const Problem &problem) {
         change[v] -= problem.tensors[t].bytes;
   }
   return change;
-}
-
-/// Those from the first event and those to the end of time: others hardly ever matter.
-std::vector<Span> spansOf(size_t events) {
-  std::vector<Span> spans;
-  int last = static_cast<int>(events) - 1;
-  for (int to = 2; to <= last; ++to)
-    spans.push_back({0, to});
-  for (int from = 1; from + 2 <= last; ++from)
-    spans.push_back({from, last});
-  return spans;
 }
 
 /// Looks for the few events whose relaxation bounds best. More events are no better in general: a coarse gap says that
@@ -93,9 +83,9 @@ public:
   /// The event at which a point of the relaxation seems to break the budget most; -1: none.
   int worstEvent(const Relaxation &relaxation, const std::vector<double> &point) const {
     auto bytes = relaxation.estimatedBytes(point);
-    for (int event : relaxation.events())
-      if (event < static_cast<int>(bytes.size()))
-        bytes[event] = 0;
+    for (auto &event : relaxation.events())
+      if (event.node < static_cast<int>(bytes.size()))
+        bytes[event.node] = 0;
     auto worst = std::ranges::max_element(bytes);
     if (*worst <= static_cast<double>(budget) * (1 + 1e-6))
       return -1;
@@ -139,7 +129,8 @@ private:
     int end = static_cast<int>(problem.nodes.size());
     if (events.empty() || events.back() != end)
       events.push_back(end);
-    Relaxation relaxation(problem, budget, events, hasSpans ? spansOf(events.size()) : std::vector<Span>());
+    auto cuts = firstRuns(events);
+    Relaxation relaxation(problem, budget, cuts, hasSpans ? spansOf(cuts) : std::vector<Span>());
     Prover prover(problem, relaxation, target, true);
     prover.solveRoot(work);
     Candidate candidate{.events = {}, .value = prover.value()};
@@ -193,7 +184,8 @@ constexpr int kAscents = 6; ///< Events that it is tried for.
 
 /// Raises `bound` to what dualAscent proves for one event.
 void ascend(const Problem &problem, int event, int64_t target, Work &work, Bound &bound) {
-  Relaxation relaxation(problem, bound.certificate.budgetBytes, {event, static_cast<int>(problem.nodes.size())}, {});
+  Relaxation relaxation(problem, bound.certificate.budgetBytes,
+                        firstRuns({event, static_cast<int>(problem.nodes.size())}), {});
   Prover prover(problem, relaxation, target, true);
   double critical = criticalPrice(problem, relaxation);
   for (double factor : {1.0, 0.7, 1.5, 2.5}) {
@@ -211,7 +203,7 @@ void ascend(const Problem &problem, int event, int64_t target, Work &work, Bound
 Certificate zeroClaim(const Problem &problem, int64_t budget) {
   Certificate certificate;
   certificate.budgetBytes = budget;
-  certificate.events = {static_cast<int>(problem.nodes.size())};
+  certificate.events = firstRuns({static_cast<int>(problem.nodes.size())});
   return certificate;
 }
 
@@ -244,11 +236,16 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   if (problem.nodes.size() > kLargestForLp || bound.extraCost >= target)
     return bound;
   Work searchWork = work.part(0.4);
-  auto events = search.run(searchWork);
+  auto events = firstRuns(search.run(searchWork));
   work.spend(searchWork.usedUnits());
+  Work virtualWork = work.part(0.4);
+  events = withVirtualEvents(problem, target, std::move(events), virtualWork, bound);
+  work.spend(virtualWork.usedUnits());
+  if (options.knownCost && bound.extraCost >= target)
+    return bound;
   bool isLast = false;
   while (!work.isDone() && !isLast) {
-    Relaxation relaxation(problem, budgetBytes, events, spansOf(events.size()));
+    Relaxation relaxation(problem, budgetBytes, events, spansOf(events));
     Prover prover(problem, relaxation, target, true);
     prover.solveRoot(work);
     prover.addCuts(work, kCutRounds);
@@ -271,7 +268,7 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
       }
     } else if (int worst = search.worstEvent(relaxation, prover.point()); worst >= 0) {
       // A point of whole columns that costs as much as the bound: only another event can raise it.
-      events.insert(std::ranges::lower_bound(events, worst), worst);
+      events.insert(std::ranges::lower_bound(events, worst, {}, &Event::node), {worst, {}});
     } else {
       isLast = true;
     }
@@ -296,9 +293,9 @@ Floor lowerBoundOfPeak(const Problem &problem, const BoundOptions &options) {
     proven = kept;
     event = nodes;
   }
-  auto prove = [&](int64_t budget, std::vector<int> events, Work &work) -> std::optional<Certificate> {
-    auto spans = spansOf(events.size());
-    Relaxation relaxation(problem, budget, std::move(events), spans);
+  auto prove = [&](int64_t budget, const std::vector<int> &nodes, Work &work) -> std::optional<Certificate> {
+    auto events = firstRuns(nodes);
+    Relaxation relaxation(problem, budget, events, spansOf(events));
     Prover prover(problem, relaxation, 1, false);
     prover.solveRoot(work);
     if (!prover.isClosed())

@@ -38,7 +38,7 @@ struct Certificate {
   int64_t extraCost = 0;      ///< The claim: no schedule within the budget costs less beyond the plain cost.
   bool isUnreachable = false; ///< The claim instead: no schedule is within the budget.
   int scaleBits = 0;
-  std::vector<int> events;
+  std::vector<Event> events;
   std::vector<Span> spans; ///< Beside the gaps.
   std::vector<KnapsackCut> cuts;
   std::vector<ProofCase> cases; ///< The first is the root. None: the claim is zero.

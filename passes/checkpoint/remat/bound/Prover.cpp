@@ -286,17 +286,20 @@ void Prover::takeRoot(const std::vector<double> &multipliers) {
   cases.push_back(std::move(root));
 }
 
-void Prover::addCuts(Work &work, int rounds) {
+void Prover::addCuts(Work &work, int rounds) { addCutsTo(*cases.front(), work, rounds); }
+
+/// Cuts that the case's point breaks. They hold for all cases.
+void Prover::addCutsTo(Case &it, Work &work, int rounds) {
   constexpr double kLeastGain = 2e-3; // Of the value, over kPatience rounds.
   constexpr int kPatience = 4;
-  Case &root = *cases.front();
-  std::vector<double> values{value()};
-  for (int i = 0; i < rounds && !isClosed() && !work.isDone(); ++i) {
-    if (!separate(root.point))
+  std::vector<__int128> values{it.value};
+  for (int i = 0; i < rounds && !it.isEmpty && !proves(it.value) && !work.isDone(); ++i) {
+    if (!separate(it.point))
       return;
-    solve(root, work);
-    values.push_back(value());
-    if (i >= kPatience && values.back() < values[values.size() - 1 - kPatience] * (1 + kLeastGain))
+    solve(it, work);
+    values.push_back(it.value);
+    if (i >= kPatience && static_cast<double>(values.back()) <
+                              static_cast<double>(values[values.size() - 1 - kPatience]) * (1 + kLeastGain))
       return;
   }
 }
@@ -309,6 +312,13 @@ int Prover::chooseBranch(Case &it, Work &work) {
   for (size_t j = 0; j < it.box.size(); ++j)
     if (it.box[j] == Fix::Free && fraction(it.point[j]) > 1e-5)
       candidates.push_back(static_cast<int>(j));
+  // Whether anything of the largest set repeats, then of the next.
+  int first = -1;
+  for (int j : candidates)
+    if (auto &c = relaxation.columns()[j]; c.kind == 'y' && (first < 0 || c.span > relaxation.columns()[first].span))
+      first = j;
+  if (first >= 0)
+    return first;
   auto weight = [&](int j) {
     auto &column = relaxation.columns()[j];
     return fraction(it.point[j]) * (column.kind == 'h' ? 2 : 1);
@@ -344,6 +354,7 @@ int Prover::chooseBranch(Case &it, Work &work) {
 void Prover::branch(Work &work) {
   if (cases.empty() || cases[0]->isEmpty)
     return;
+  constexpr int kCutRounds = 10; // Of cases that differ in what a virtual event is: much else differs with it.
   // Open cases by their bound: the worst first, since it is the bound of all.
   std::multimap<__int128, int> open;
   auto offer = [&](int index) {
@@ -371,6 +382,8 @@ void Prover::branch(Work &work) {
       child->isEmpty = !propagate(child->box, rowsOfColumn[column]);
       if (!child->isEmpty)
         solve(*child, work);
+      if (relaxation.columns()[column].kind == 'y')
+        addCutsTo(*child, work, kCutRounds);
       cases.push_back(std::move(child));
       offer(static_cast<int>(cases.size()) - 1);
     }

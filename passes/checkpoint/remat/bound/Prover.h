@@ -65,6 +65,7 @@ private:
   bool solveOnce(Case &it, Work &work);
   void setBasis(std::vector<unsigned char> basis);
   void setBox(const Box &box);
+  void addCutsTo(Case &it, Work &work, int rounds);
   bool separate(const std::vector<double> &point);
   void separateKnapsack(const Row &row, const std::vector<double> &point, bool byWeight);
   int chooseBranch(Case &it, Work &work);

@@ -1,5 +1,6 @@
 #include "passes/checkpoint/remat/bound/Relaxation.h"
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace recast::remat {
@@ -31,6 +32,13 @@ public:
 
 } // namespace
 
+std::vector<Event> firstRuns(const std::vector<int> &nodes) {
+  std::vector<Event> events;
+  for (int node : nodes)
+    events.push_back({node, {}});
+  return events;
+}
+
 int64_t usedBytes(const Problem &problem, int node) {
   auto &n = problem.nodes[node];
   int64_t bytes = n.workspaceBytes;
@@ -44,7 +52,7 @@ int64_t usedBytes(const Problem &problem, int node) {
   return bytes;
 }
 
-Relaxation::Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<int> events,
+Relaxation::Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<Event> events,
                        const std::vector<Span> &spans)
     : problem(problem), budget(budgetBytes), eventList(std::move(events)), writers(problem.tensors.size(), -1) {
   for (size_t v = 0; v < problem.nodes.size(); ++v)
@@ -73,13 +81,17 @@ void Relaxation::addColumns() {
   for (int t = 0; t < tensors; ++t)
     if (problem.tensors[t].isKept)
       lastRead[t] = nodes;
+  std::vector<char> isLast(nodes);
+  for (auto &event : eventList)
+    for (int v : event.last)
+      isLast[v] = true;
   needed.assign(gaps() + 1, std::vector<char>(tensors));
   for (int g = 1; g <= gaps(); ++g)
-    for (int v = std::min(eventList[g - 1], nodes - 1); v >= 0; --v) {
+    for (int v = std::min(eventList[g - 1].node, nodes - 1); v >= 0; --v) {
       auto &node = problem.nodes[v];
-      bool isUsed = false;
+      bool isUsed = isLast[v];
       for (int t : node.writes)
-        isUsed |= needed[g][t] |= lastRead[t] > eventList[g - 1];
+        isUsed |= needed[g][t] |= isLast[v] || lastRead[t] > eventList[g - 1].node;
       if (isUsed && node.canRepeat)
         for (int t : node.reads)
           needed[g][t] = true;
@@ -89,16 +101,17 @@ void Relaxation::addColumns() {
   for (size_t s = 0; s < spanList.size(); ++s) {
     bool isGap = static_cast<int>(s) < gaps();
     int from = spanList[s].from;
-    for (int v = 0; from >= 0 && v < nodes && v <= eventList[from]; ++v)
-      if (auto &node = problem.nodes[v];
-          node.canRepeat && std::ranges::any_of(node.writes, [&](int t) { return needed[from + 1][t]; }))
+    for (int v = 0; from >= 0 && v < nodes && v <= eventList[from].node; ++v)
+      if (auto &node = problem.nodes[v]; node.canRepeat &&
+                                         std::ranges::any_of(node.writes, [&](int t) { return needed[from + 1][t]; }) &&
+                                         !(isGap && contains(eventList[from].last, v)))
         repeatColumns[s][v] = addColumn('r', v, static_cast<int>(s), isGap ? node.cost : 0);
   }
   for (int g = 0; g < gaps(); ++g) {
     for (int t = 0; t < tensors; ++t)
       if (needed[g + 1][t])
         heldColumns[g][t] = addColumn('h', t, g, 0);
-    if (int v = eventList[g]; v < nodes) {
+    if (int v = eventList[g].node; v < nodes && !eventList[g].isVirtual()) {
       // The event itself sees these, so that they are there after it; their bytes are in usedBytes.
       auto setOne = [&](int t) {
         if (heldColumns[g][t] != kNone && !contains(problem.nodes[v].overwrites, t))
@@ -115,16 +128,21 @@ void Relaxation::addRows() {
   for (size_t s = 0; s < spanList.size(); ++s)
     if (spanList[s].from >= 0)
       addSpanRows(static_cast<int>(s));
+  isRepeat.assign(gaps(), kNone);
   for (int g = 0; g < gaps(); ++g) {
+    if (eventList[g].isVirtual()) {
+      addVirtualRows(g);
+      continue;
+    }
     int64_t used = 0;
-    if (eventList[g] < nodes)
-      used = usedBytes(problem, eventList[g]);
+    if (eventList[g].node < nodes)
+      used = usedBytes(problem, eventList[g].node);
     else
       for (auto &tensor : problem.tensors)
         used += tensor.isKept ? tensor.bytes : 0;
     RowBuilder memory(RowKind::Memory, 0, 0, g, used - budget);
     for (int t = 0; t < tensors; ++t)
-      if (heldColumns[g][t] >= 0 && !(eventList[g] == nodes && problem.tensors[t].isKept))
+      if (heldColumns[g][t] >= 0 && !(eventList[g].node == nodes && problem.tensors[t].isKept))
         memory.add(heldColumns[g][t], -problem.tensors[t].bytes);
     memory.addTo(rowList);
   }
@@ -133,7 +151,7 @@ void Relaxation::addRows() {
 void Relaxation::addSpanRows(int s) {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
   auto [from, to] = spanList[s];
-  int before = eventList[from], event = eventList[to];
+  int before = eventList[from].node, event = eventList[to].node;
   auto &repeat = repeatColumns[s];
   // What was held after the event before the span, or written again in it.
   auto addSupply = [&](RowBuilder &row, int t) {
@@ -181,6 +199,72 @@ void Relaxation::addSpanRows(int s) {
   }
 }
 
+/// Adds the event's columns y, z and l, too.
+void Relaxation::addVirtualRows(int g) {
+  auto &last = eventList[g].last;
+  int before = g; // The first run that it follows.
+  while (eventList[before].isVirtual())
+    --before;
+  int is = isRepeat[g] = addColumn('y', 0, g, 0);
+  RowBuilder memory(RowKind::Memory, 0, 0, g, -budget), one(RowKind::One, 0, 0, g, 0), some(RowKind::Some, 0, 0, g, 0);
+  one.add(is, 1);
+  some.add(is, -1);
+  std::vector<std::vector<int>> users(problem.tensors.size()); // By tensor, columns.
+  for (int v : last) {
+    auto &node = problem.nodes[v];
+    int isNode = addColumn('z', v, g, 0);
+    one.add(isNode, -1);
+    some.add(isNode, 1);
+    memory.add(isNode, -node.workspaceBytes);
+    std::vector<int> used = node.writes;
+    std::ranges::copy_if(node.reads, std::back_inserter(used), [&](int t) { return !contains(node.overwrites, t); });
+    std::ranges::sort(used);
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    for (int t : used)
+      users[t].push_back(isNode);
+    // Events before this one that v may be as well coincide with it where this one is v.
+    int gap = g;
+    while (contains(eventList[gap - 1].last, v))
+      --gap;
+    RowBuilder where(RowKind::Where, v, 0, g, 0);
+    where.add(repeatColumns[gap][v], 1);
+    where.add(isNode, -1);
+    where.addTo(rowList);
+  }
+  one.addTo(rowList);
+  some.addTo(rowList);
+  for (size_t s = 0; s < spanList.size(); ++s)
+    for (int v = 0; spanList[s].from >= before && spanList[s].to == g && v <= eventList[g].node; ++v)
+      if (int again = repeatColumns[s][v]; again >= 0) {
+        RowBuilder begin(RowKind::Begin, v, 0, static_cast<int>(s), 0);
+        begin.add(is, 1);
+        begin.add(again, -1);
+        begin.addTo(rowList);
+      }
+  if (eventList[g - 1].isVirtual()) {
+    RowBuilder order(RowKind::Order, 0, 0, g, 0);
+    order.add(is, 1);
+    order.add(isRepeat[g - 1], -1);
+    order.addTo(rowList);
+  }
+  for (int t = 0; t < static_cast<int>(problem.tensors.size()); ++t) {
+    int live = heldColumns[g][t];
+    if (!users[t].empty()) {
+      live = addColumn('l', t, g, 0);
+      RowBuilder after(RowKind::After, t, 0, g, 0), use(RowKind::Use, t, 0, g, 0);
+      after.add(live, 1);
+      after.add(heldColumns[g][t], -1);
+      after.addTo(rowList);
+      use.add(live, 1);
+      for (int user : users[t])
+        use.add(user, -1);
+      use.addTo(rowList);
+    }
+    memory.add(live, -problem.tensors[t].bytes);
+  }
+  memory.addTo(rowList);
+}
+
 std::vector<double> Relaxation::estimatedBytes(const std::vector<double> &point) const {
   int nodes = static_cast<int>(problem.nodes.size()), tensors = static_cast<int>(problem.tensors.size());
   auto at = [&](int column) { return column == kOne ? 1 : column == kNone ? 0 : point[column]; };
@@ -194,7 +278,7 @@ std::vector<double> Relaxation::estimatedBytes(const std::vector<double> &point)
     }
   };
   for (int g = 0; g < gaps(); ++g) {
-    int before = g > 0 ? eventList[g - 1] : -1, end = std::min(eventList[g], nodes - 1);
+    int before = g > 0 ? eventList[g - 1].node : -1, end = std::min(eventList[g].node, nodes - 1);
     // By tensor, the first runs of the gap before or at which it is wanted first and last.
     std::vector<int> firstWanted(tensors, nodes), lastWanted(tensors, -1);
     auto want = [&](int t, int v) {

@@ -1,18 +1,33 @@
 // The recomputation problem as linear rows over binary columns, each of which every schedule keeps. Private to Bound.
 #pragma once
 #include "passes/checkpoint/remat/Problem.h"
+#include <compare>
 #include <cstdint>
 #include <vector>
 
 namespace recast::remat {
 
-/// Time is cut at *events*: the first runs of some nodes (the end of time is event `nodes.size()`). Gap g is the time
-/// between event g-1 and event g; a span is a gap or several that follow each other. Each column is 0 or 1.
+/// A moment at which time is cut. `last` empty: the first run of `node`, the number of nodes being the end of time.
+/// Else it is *virtual*: the last repeat of a node of `last` after the first run of `node` and at or before the next
+/// event, or that first run itself where none of them repeats there. Events before and after it, but for other virtual
+/// ones, are the first runs of `node` and of the next node, so that nothing else than repeats lies between them.
+struct Event {
+  int node;
+  std::vector<int> last; ///< Nodes up to `node` that can repeat, ascending.
+  bool isVirtual() const { return !last.empty(); }
+  auto operator<=>(const Event &) const = default;
+};
+
+/// Gap g is the time between event g-1 and event g; a span is a gap or several that follow each other. Each column is
+/// 0 or 1. For a virtual event g:
 ///   r(v,s)  node v runs again in span s, at least once
 ///   h(t,g)  tensor t is held after event g: a reader, or a later event, finds the value that event g saw
+///   y(g)    event g is a repeat
+///   z(v,g)  it is one of node v
+///   l(t,g)  its node reads t or writes it, or h(t,g)
 struct Column {
-  char kind;       ///< 'r' or 'h'
-  int index, span; ///< For 'h' the event.
+  char kind;       ///< Those letters.
+  int index, span; ///< Node or tensor; event but for 'r'.
   int64_t cost;
 };
 
@@ -23,7 +38,29 @@ struct Column {
 ///   input   r(v,s) <= h(t,f) + r(writer,s)       v = index, t = other: v reads t
 ///   sum     r(v,s) <= sum of r(v,gap)            v = index: over the span's gaps
 ///   memory  what event g reads, writes and works in, and all other h(t,g), fit the budget; `span` is gap g
-enum class RowKind : char { Hold = 'H', Need = 'N', Input = 'I', Sum = 'S', Memory = 'M' };
+/// For a virtual event g = span, but for `begin`:
+///   one     sum of z(v,g) <= y(g)
+///   some    y(g) <= sum of z(v,g)
+///   begin   r(v,s) <= y(g)                       v = index: the span ends at g and begins with the first run before g
+///                                                or after
+///   order   y(g - 1) <= y(g)                     both virtual
+///   where   z(v,g) <= r(v,gap)                   v = index: the gap before the last event up to g that v may be
+///   after   h(t,g) <= l(t,g)                     t = index
+///   use     sum of z(v,g) <= l(t,g)              t = index: over nodes that read or write it
+enum class RowKind : char {
+  Hold = 'H',
+  Need = 'N',
+  Input = 'I',
+  Sum = 'S',
+  Memory = 'M',
+  One = 'O',
+  Some = 'Y',
+  Begin = 'B',
+  Order = 'D',
+  Where = 'W',
+  After = 'A',
+  Use = 'U'
+};
 
 struct Term {
   int column;
@@ -45,11 +82,11 @@ struct Span {
 class Relaxation {
 public:
   /// `events` ascend and end with the end of time. `spans` are those of several gaps.
-  Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<int> events, const std::vector<Span> &spans);
+  Relaxation(const Problem &problem, int64_t budgetBytes, std::vector<Event> events, const std::vector<Span> &spans);
 
   const std::vector<Column> &columns() const { return columnList; }
   const std::vector<Row> &rows() const { return rowList; }
-  const std::vector<int> &events() const { return eventList; }
+  const std::vector<Event> &events() const { return eventList; }
   /// The gaps, then the others.
   const std::vector<Span> &spans() const { return spanList; }
   int gaps() const { return static_cast<int>(eventList.size()); }
@@ -66,18 +103,23 @@ private:
   void addColumns();
   void addRows();
   void addSpanRows(int span);
+  void addVirtualRows(int event);
   int addColumn(char kind, int index, int span, int64_t cost);
 
   const Problem &problem;
   int64_t budget;
-  std::vector<int> eventList, writers;
+  std::vector<Event> eventList;
+  std::vector<int> writers;
   std::vector<Span> spanList;
   std::vector<Column> columnList;
   std::vector<Row> rowList;
   std::vector<std::vector<int>> heldColumns;   ///< By event, then tensor.
   std::vector<std::vector<int>> repeatColumns; ///< By span, then node.
+  std::vector<int> isRepeat;                   ///< By event: y, kNone but for virtual ones.
   std::vector<std::vector<char>> needed;       ///< By gap, then tensor: may be worth holding into or making in the gap.
 };
+
+std::vector<Event> firstRuns(const std::vector<int> &nodes);
 
 /// For each event, the bytes that its node uses for certain: reads and writes without what it overwrites.
 int64_t usedBytes(const Problem &problem, int node);
