@@ -9,7 +9,6 @@ the least arena offload needs no more than recomputation alone does.
 import json
 
 import kit
-import onnx
 from checkpoint_kit import (arena_of, batch_dims, check_step, different, host_of, onnxruntime_metrics, report_of,
                             rewrite, train)
 from safetensors.numpy import save_file
