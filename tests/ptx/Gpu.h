@@ -66,7 +66,7 @@ private:
 
   Memory memory;
   std::map<uintptr_t, size_t> deviceMemory, hostMemory; ///< Bytes at addresses.
-  std::deque<Stream> streams; ///< The first is the default one, which no other waits for.
+  std::deque<Stream> streams;                           ///< The first is the default one, which no other waits for.
   std::deque<Event> events;
   std::deque<std::unique_ptr<Module>> modules;
   std::deque<Entry> entries;
