@@ -17,6 +17,11 @@ Result<const Module *> moduleOf(std::string_view kernel) {
   return Status::error("no module has the kernel " + std::string(kernel));
 }
 
+std::set<std::string, std::less<>> &entriesRun() {
+  static std::set<std::string, std::less<>> names;
+  return names;
+}
+
 Status run(const Module &module, std::string_view kernel, const cuda::emulation::BoundLaunch &bound, bool reversed) {
   const Function *entry = module.entry(kernel);
   if (!entry)
@@ -24,6 +29,7 @@ Status run(const Module &module, std::string_view kernel, const cuda::emulation:
   if (bound.args.size() != entry->inputBytes)
     return Status::error(std::string(kernel) + ": its parameters have " + std::to_string(entry->inputBytes) +
                          " bytes, the arguments " + std::to_string(bound.args.size()));
+  entriesRun().emplace(kernel);
   Memory memory;
   for (const cuda::emulation::Range &range : bound.ranges)
     memory.add(range.data, range.bytes, range.isWritten);

@@ -71,7 +71,8 @@ TEST(CudaIndexing, GatherGradient) {
 
 TEST(CudaIndexing, Scatter) {
   for (const char *reduction : {"none", "add", "mul", "max", "min"})
-    for (DType type : {DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool}) {
+    for (DType type :
+         {DType::F32, DType::BF16, DType::F64, DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::Bool}) {
       if (type == DType::Bool && std::string_view(reduction) != "none")
         continue;
       auto values = [&](Dims dims, uint64_t seed) {

@@ -156,11 +156,19 @@ std::vector<std::byte> transposedBytes(const std::vector<std::byte> &from, size_
 
 /// The third output is the first one transposed; the first may be left out. The others are as without it.
 TEST(CudaFp8, QuantizesIntoBothLayouts) {
-  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{16, 80}, {33, 31}, {1, 7}})
+  struct Case {
+    DType type;
+    int64_t rows, columns;
+  };
+  for (auto [type, rows, columns] : {Case{DType::BF16, 16, 80},
+                                     {DType::BF16, 33, 31},
+                                     {DType::BF16, 1, 7},
+                                     {DType::F16, 33, 31},
+                                     {DType::F32, 16, 33}})
     for (DType q : {DType::F8E4M3FN, DType::F8E5M2})
       for (bool isTiled : {false, true})
         for (bool hasFirst : {true, false}) {
-          Array x = wideRange(DType::BF16, {3, rows, columns}, 9);
+          Array x = wideRange(type, {3, rows, columns}, 9);
           std::vector<Array> inputs = {x};
           if (!isTiled)
             inputs.push_back(f32({}, {3.7}));
