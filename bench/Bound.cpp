@@ -24,6 +24,9 @@ const char *kUsage =
     "--problem wrote. EXTRA is the cost beyond the plain one of a known schedule, in percent of the plain cost;\n"
     "the search ends when the bound is proven to be within GAP percent of it.\n"
     "--effort limits work in the same way on every machine, --seconds by the clock instead.\n"
+    "--events gives the events to prove it with instead of a search: first runs of nodes, in order, and after a "
+    "node's\n"
+    "virtual ones of it and of the nodes of its set, such as '7 7,2,5 8'.\n"
     "Prints the budget in bytes, the bound, the bound in percent of the plain cost, and seconds.\n"
     "Example: recast-bound rl100.txt 80 --known=2.3 --problem=rl100.problem --certificate=rl100.proof\n";
 
@@ -127,6 +130,40 @@ void write(std::ostream &out, const remat::Problem &problem) {
   }
 }
 
+/// Of --events. Throws where they are not as remat::Event says.
+std::vector<remat::Event> readEvents(const std::string &text, const remat::Problem &problem) {
+  std::vector<remat::Event> events;
+  std::istringstream words(text);
+  int nodes = static_cast<int>(problem.nodes.size());
+  auto require = [&](bool holds, const std::string &what) {
+    if (!holds)
+      throw std::invalid_argument("--events is '" + text + "': " + what);
+  };
+  for (std::string word; words >> word;) {
+    std::istringstream numbers(word);
+    remat::Event event{-1, {}};
+    numbers >> event.node;
+    require(numbers && event.node >= 0 && event.node < nodes, "'" + word + "' does not begin with a node");
+    for (char comma; numbers >> comma;) {
+      int &v = event.last.emplace_back(-1);
+      numbers >> v;
+      require(comma == ',' && v >= 0 && v <= event.node && problem.nodes[v].canRepeat,
+              "'" + word + "' has a node that cannot repeat there");
+    }
+    std::ranges::sort(event.last);
+    event.last.erase(std::unique(event.last.begin(), event.last.end()), event.last.end());
+    int before = events.empty() ? -1 : events.back().node;
+    bool isAfterVirtual = !events.empty() && events.back().isVirtual();
+    require(event.isVirtual() ? event.node == before
+                              : event.node > before && (!isAfterVirtual || event.node == before + 1),
+            "'" + word + "' does not follow what is before it");
+    events.push_back(std::move(event));
+  }
+  require(!events.empty() && (!events.back().isVirtual() || events.back().node + 1 == nodes),
+          "the last one is missing or has no first run after it");
+  return events;
+}
+
 void writeFile(const std::string &path, const std::string &text) {
   std::ofstream file(path);
   file << text;
@@ -162,6 +199,8 @@ int run(const std::string &graph, const std::string &percent, const std::vector<
       options.effort = static_cast<int64_t>(parsed(name, value));
     else if (name == "--seconds")
       options.seconds = parsed(name, value), options.effort = std::numeric_limits<int64_t>::max();
+    else if (name == "--events")
+      options.events = readEvents(value, problem);
     else if (name == "--certificate")
       certificate = value;
     else {
@@ -204,7 +243,7 @@ int main(int argc, char **argv) {
     std::string word = argv[i];
     bool isKnown =
         std::ranges::any_of(std::initializer_list<const char *>{"--known=", "--enough=", "--effort=", "--seconds=",
-                                                                "--problem=", "--certificate="},
+                                                                "--events=", "--problem=", "--certificate="},
                             [&](const char *flag) { return word.starts_with(flag); });
     if (word.starts_with("--") && !isKnown) {
       std::cerr << kUsage;

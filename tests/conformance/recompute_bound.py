@@ -68,6 +68,20 @@ def optimum(tensors, nodes, budget):
     return None
 
 
+def random_events(rng, nodes):
+    """First runs that follow each other, with virtual events of nodes that can repeat between them; 'recast-bound --help'."""
+    begin = rng.randrange(len(nodes) - 1)
+    events = []
+    for v in range(begin, rng.randint(begin + 1, len(nodes) - 1) + 1):
+        events.append(str(v))
+        for _ in range(rng.randint(0, 2) if v + 1 < len(nodes) else 0):
+            last = [w for w in range(v + 1) if nodes[w][2] and rng.random() < 0.5]
+            events += [",".join(map(str, [v, *last]))] if last else []
+    while "," in events[-1]:
+        events.pop()
+    return " ".join(events)
+
+
 def forge(rng, certificate, claim):
     """The certificate for another claim, with some numbers of its proof changed."""
     lines = certificate.splitlines()
@@ -97,7 +111,8 @@ def main():
         problem, proof, false = test.temp / "problem", test.temp / "proof", test.temp / "false"
         problem.write_text(text(tensors, nodes))
         for percent in BUDGETS:
-            said = test.tool("recast-bound", problem, percent, f"--certificate={proof}").stdout.split()
+            flags = [f"--events={random_events(rng, nodes)}"] if rng.random() < 0.7 else []
+            said = test.tool("recast-bound", problem, percent, f"--certificate={proof}", *flags).stdout.split()
             budget, claim = int(said[0]), said[1]
             least = optimum(tensors, nodes, budget)
             checked = test.tool("recast-check-bound", problem, proof, ok=False)
@@ -106,12 +121,13 @@ def main():
             if least is not None and (claim == "unreachable" or int(claim) > least):
                 test.check(False, f"problem {i}, {percent} %: claims {claim}, and the optimum is {least}")
             bounds += 1
-            virtual += any(line.split()[0] in VIRTUAL for line in proof.read_text().splitlines())
+            is_virtual = any(line.split()[0] in VIRTUAL for line in proof.read_text().splitlines())
+            virtual += is_virtual
             tight += least is not None and 0 < int(claim) == least
             if least is None:
                 unreachable += 1
                 continue
-            for claim in [least + 1] * FORGERIES + ["unreachable"]:
+            for claim in [least + 1] * FORGERIES * (20 if is_virtual else 1) + ["unreachable"]:
                 false.write_text(forge(rng, proof.read_text(), claim))
                 forged += 1
                 refused += test.tool("recast-check-bound", problem, false, ok=False).returncode == 1

@@ -230,17 +230,22 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
   if (search.isEmpty() || target <= 0)
     return bound;
   Work work(options.effort, options.seconds);
-  for (int event : search.peaks(kAscents))
+  for (int event : options.events.empty() ? search.peaks(kAscents) : std::vector<int>())
     if (event < static_cast<int>(problem.nodes.size()))
       ascend(problem, event, target, work, bound);
   if (problem.nodes.size() > kLargestForLp || bound.extraCost >= target)
     return bound;
-  Work searchWork = work.part(0.4);
-  auto events = firstRuns(search.run(searchWork));
-  work.spend(searchWork.usedUnits());
-  Work virtualWork = work.part(0.4);
-  events = withVirtualEvents(problem, target, std::move(events), virtualWork, bound);
-  work.spend(virtualWork.usedUnits());
+  auto events = options.events;
+  if (events.empty()) {
+    Work searchWork = work.part(0.4);
+    events = firstRuns(search.run(searchWork));
+    work.spend(searchWork.usedUnits());
+    Work virtualWork = work.part(0.4);
+    events = withVirtualEvents(problem, target, std::move(events), virtualWork, bound);
+    work.spend(virtualWork.usedUnits());
+  } else {
+    events.push_back({static_cast<int>(problem.nodes.size()), {}});
+  }
   if (options.knownCost && bound.extraCost >= target)
     return bound;
   bool isLast = false;
@@ -266,7 +271,7 @@ Bound lowerBound(const Problem &problem, int64_t budgetBytes, const BoundOptions
           bound.certificate = reach.certificate(budgetBytes);
         }
       }
-    } else if (int worst = search.worstEvent(relaxation, prover.point()); worst >= 0) {
+    } else if (int worst = search.worstEvent(relaxation, prover.point()); worst >= 0 && options.events.empty()) {
       // A point of whole columns that costs as much as the bound: only another event can raise it.
       events.insert(std::ranges::lower_bound(events, worst, {}, &Event::node), {worst, {}});
     } else {

@@ -53,6 +53,8 @@ struct BoundOptions {
   std::optional<int64_t> knownCost = std::nullopt;
   /// (plain + knownCost) / (plain + bound) - 1 at which the search ends, too: the last thousandth takes longest.
   double enough = 0;
+  /// Not empty: only these, and no search for better ones. They are as Event says, without the end of time.
+  std::vector<Event> events = {};
 };
 
 struct Bound {

@@ -119,6 +119,7 @@ private:
   std::vector<std::vector<char>> needed;       ///< By gap, then tensor: may be worth holding into or making in the gap.
 };
 
+/// No virtual ones.
 std::vector<Event> firstRuns(const std::vector<int> &nodes);
 
 /// For each event, the bytes that its node uses for certain: reads and writes without what it overwrites.
